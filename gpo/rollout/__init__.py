@@ -1,0 +1,1 @@
+"""Sampling: rollouts from a model, in one program."""

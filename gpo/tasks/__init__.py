@@ -1,0 +1,1 @@
+"""Tasks: prompts and how to score what a policy answers."""
