@@ -42,14 +42,12 @@ def attend(q, keys, views: list[memories.View]):
     Reference: Milakov and Gimelshein 2018, arXiv:1805.02867 (online softmax).
     """
     parts = [_scores(q, k, view) for (k, _), view in zip(keys, views, strict=True)]
-    tops = [w.spread(s.max(-1, keepdims=True)) for s, w in zip(parts, views)]
+    pairs = list(zip(parts, views, strict=True))
+    tops = [view.spread(s.max(-1, keepdims=True)) for s, view in pairs]
     top = jax.lax.stop_gradient(functools.reduce(jnp.maximum, tops))
-    sums = [
-        _mix(s, v, view, top)
-        for s, (_, v), view in zip(parts, keys, views, strict=True)
-    ]
-    total = sum(mass for mass, _ in sums)
-    return (sum(out for _, out in sums) / total).astype(q.dtype)
+    sums = [_mix(s, v, view, top) for (s, view), (_, v) in zip(pairs, keys)]
+    mass, out = (functools.reduce(jnp.add, part) for part in zip(*sums))
+    return (out / mass).astype(q.dtype)
 
 
 def _scores(q, k, view: memories.View):

@@ -139,5 +139,5 @@ def tiny(
         dim % heads == 0, f"dim={dim} must be a multiple of heads={heads}: change one"
     )
     kv_heads = heads // 2 if heads % 2 == 0 else heads
-    defaults = dict(kv_heads=kv_heads, head_dim=dim // heads, hidden=2 * dim)
+    defaults = {"kv_heads": kv_heads, "head_dim": dim // heads, "hidden": 2 * dim}
     return Config(vocab, layers, dim, heads, **{**defaults, **fields})

@@ -153,9 +153,14 @@ class Decoder(nnx.Module):
         def stack(rngs):
             return Layer(c, rngs)
 
-        table = 0.02 * jax.random.normal(rngs.params(), (c.vocab, c.dim), jnp.float32)
         self.config = c
-        self.embed = nnx.Param(table.astype(c.param_dtype))
+        self.embed = nnx.Embed(
+            c.vocab,
+            c.dim,
+            param_dtype=jnp.dtype(c.param_dtype),
+            embedding_init=nnx.initializers.normal(0.02),
+            rngs=rngs,
+        )
         self.layers = stack(rngs)
         self.norm = RMSNorm(c.dim, c)
         if not c.tied:
@@ -173,7 +178,8 @@ class Decoder(nnx.Module):
             policy = None if remat is True else remat
             body = nnx.remat(body, prevent_cse=False, policy=policy)
         # Padding may carry any id: clip instead of JAX's default of NaN out of bounds.
-        x = jnp.take(self.embed[...], tokens, axis=0, mode="clip").astype(c.dtype)
+        table = self.embed.embedding[...]
+        x = jnp.take(table, tokens, axis=0, mode="clip").astype(c.dtype)
         scan = nnx.scan(body, in_axes=(0, nnx.Carry, 0), out_axes=(nnx.Carry, 0))
         x, (k, v) = scan(self.layers, x, memories.stored(memory))
         return self.norm(x), memories.write(memory, k, v, position)
@@ -181,7 +187,7 @@ class Decoder(nnx.Module):
     def logits(self, hidden):
         c = self.config
         hidden = hidden.astype(c.dtype)
-        kernel = self.embed[...] if c.tied else self.head.kernel[...]
+        kernel = self.embed.embedding[...] if c.tied else self.head.kernel[...]
         over = (((hidden.ndim - 1,), (1 if c.tied else 0,)), ((), ()))
         return jax.lax.dot_general(
             hidden, kernel.astype(c.dtype), over, preferred_element_type=jnp.float32
