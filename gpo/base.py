@@ -115,9 +115,11 @@ def apply(transform: Transform, value, *, key=None, **columns):
     Reference: library word.
     """
     value = _arrays(value)
-    batch = Batch.of(**{k: _arrays(v) for k, v in columns.items()})
-    if not batch.columns() and jnp.ndim(value) > 0:
-        batch = batch.replace(live=jnp.ones(value.shape[0], bool))
+    batch = value if isinstance(value, Batch) else Batch()
+    batch = batch.replace(**{k: _arrays(v) for k, v in columns.items()})
+    leaves = [x for x in jax.tree.leaves(value) if jnp.ndim(x) > 0]
+    if not batch.columns() and leaves:
+        batch = batch.replace(live=jnp.ones(leaves[0].shape[0], bool))
     return transform.update(value, transform.init(value), batch, key)[0]
 
 

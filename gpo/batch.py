@@ -130,8 +130,9 @@ class Batch:
     @property
     def rows(self) -> int:
         """B, the number of rollouts."""
-        rows = [self.get(n) for n in self.columns()]
-        rows = [c for c in rows if jnp.ndim(c) > 0]
+        # extras last: a step's (P,) candidates, say, are not row-aligned
+        rows = [self.get(n) for n in (*_FIELDS, *_PLAN_COLUMNS, *self.extras)]
+        rows = [c for c in rows if c is not None and jnp.ndim(c) > 0]
         checks.require(
             bool(rows), "an empty batch has no rows: pass a column, live=..."
         )
@@ -217,10 +218,12 @@ _PLAN_COLUMNS = ("context", "prompt", "group", "row")
 
 def spread(column, shape: tuple[int, ...]):
     """Broadcasts a rollout-level (B,) column to (B, ...); others must match exactly."""
-    if jnp.ndim(column) == 1 and len(shape) > 1:
-        column = jnp.expand_dims(column, range(1, len(shape)))
+    given, shape = tuple(jnp.shape(column)), tuple(shape)
     checks.require(
-        jnp.ndim(column) == len(shape) and column.shape[0] == shape[0],
-        f"a column of shape {jnp.shape(column)} does not fit rows of shape {shape}",
+        given in (shape, shape[:1]),
+        f"a column of shape {given} does not fit rows of shape {shape}: it must have "
+        f"shape {shape[:1]} or {shape}",
     )
+    if given != shape:
+        column = jnp.expand_dims(column, range(1, len(shape)))
     return jnp.broadcast_to(column, shape)

@@ -249,10 +249,9 @@ def loss(recipe: Recipe, logp, *, key=None, **columns):
 
     Reference: library word; each recipe names its paper.
     """
-    columns = {k: jax.tree.map(jnp.asarray, v) for k, v in columns.items()}
-    columns = {k: jnp.asarray(v) for k, v in columns.items() if v is not None}
-    checks.rank("logp", logp, 2)
     logp = jnp.asarray(logp)
+    checks.rank("logp", logp, 2)
+    columns = {k: _column(k, v, logp) for k, v in columns.items() if v is not None}
     columns.setdefault("mask", jnp.ones(logp.shape, bool))
     columns.setdefault("old_logp", jax.lax.stop_gradient(logp))
     for name in ("mask", "old_logp", "entropy", "ref_logp"):
@@ -286,6 +285,14 @@ def loss(recipe: Recipe, logp, *, key=None, **columns):
         own = batch.replace(weight=jax.lax.stop_gradient(weight))
         value = value + surrogate(term.objective, o_state, own, keys[2])
     return value, metrics.summary(batch)
+
+
+def _column(name: str, value, logp):
+    if isinstance(value, (Plan, dict)):
+        return jax.tree.map(jnp.asarray, value)
+    value = jnp.asarray(value)
+    counted = name in ("reward", "advantage") and value.dtype.kind in "iub"
+    return value.astype(logp.dtype) if counted else value
 
 
 __all__ = [

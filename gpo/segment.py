@@ -45,6 +45,10 @@ def _votes(x, key, where):
     return jnp.where(where, x, jnp.zeros_like(x)), where
 
 
+def _narrow(dtype) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
+
+
 def _spread(reduce, x, key):
     return reduce(x.ravel(), key.ravel(), x.size)[key]
 
@@ -52,12 +56,15 @@ def _spread(reduce, x, key):
 def total(x: Num[Array, "*n"], key: Int[Array, "*n"], where=None) -> Num[Array, "*n"]:
     """Sum of the segment: ``Σ_{j: key_j = key_i} x_j``. Empty: 0."""
     x, _ = _votes(x, key, where)
-    return _spread(jax.ops.segment_sum, x, key)
+    # a 16-bit sum stops growing after a few hundred members
+    wide = x.astype(jnp.float32) if _narrow(x.dtype) else x
+    return _spread(jax.ops.segment_sum, wide, key).astype(x.dtype)
 
 
 def count(key: Int[Array, "*n"], where: Bool[Array, "*n"] | None = None, dtype=None):
     """Number of voting members of the segment, as ``dtype`` (default int32)."""
-    return total(jnp.ones(key.shape, dtype or jnp.int32), key, where)
+    ones = jnp.ones(key.shape, jnp.int32)
+    return total(ones, key, where).astype(dtype or jnp.int32)
 
 
 def mean(x: Num[Array, "*n"], key: Int[Array, "*n"], where=None) -> Num[Array, "*n"]:
@@ -135,10 +142,12 @@ def nth(x: Num[Array, "*n"], key: Int[Array, "*n"], k, where=None):
 
 def quantile(x: Num[Array, "*n"], key: Int[Array, "*n"], q, where=None):
     """q-quantile of the segment with linear interpolation (numpy's default)."""
-    position = q * jnp.maximum(count(key, where) - 1, 0).astype(x.dtype)
+    wide = jnp.float32 if _narrow(x.dtype) else x.dtype
+    position = q * jnp.maximum(count(key, where) - 1, 0).astype(wide)
     low = jnp.floor(position).astype(jnp.int32)
+    share = (position - low.astype(wide)).astype(x.dtype)
     below, above = nth(x, key, low, where), nth(x, key, low + 1, where)
-    return below + (position - low.astype(x.dtype)) * (above - below)
+    return below + share * (above - below)
 
 
 def median(x: Num[Array, "*n"], key: Int[Array, "*n"], where=None):
@@ -177,10 +186,15 @@ def softmax(x: Num[Array, "*n"], key: Int[Array, "*n"], where=None):
 
 def cumulative(x: Num[Array, "*n"], key: Int[Array, "*n"], where=None):
     """Running sum within the segment, in the order of the array, inclusive."""
-    x, where = _votes(x, key, where)
+    x, _ = _votes(x, key, where)
     order = jnp.argsort(key.ravel(), stable=True)
-    running = jnp.cumsum(x.ravel()[order])
-    at = jnp.arange(x.size, dtype=jnp.int32)
-    starts = jax.ops.segment_min(at, key.ravel()[order], x.size)
-    before = (running - x.ravel()[order])[starts[key.ravel()[order]]]
-    return jnp.zeros_like(running).at[order].set(running - before).reshape(x.shape)
+    ordered = key.ravel()[order]
+    starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+
+    # restarted, not subtracted: a large segment must not round away the next one
+    def add(left, right):
+        (a, _), (b, restart) = left, right
+        return jnp.where(restart, b, a + b), left[1] | restart
+
+    running, _ = jax.lax.associative_scan(add, (x.ravel()[order], starts))
+    return jnp.zeros_like(running).at[order].set(running).reshape(x.shape)

@@ -167,6 +167,8 @@ def rescale_valid(by="group") -> Transform:
         signal = ~segment.constant(batch["reward"], key, where)
         useful = jnp.sum(jnp.where(signal, vote, 0))
         ok = useful > 0
-        return value * jnp.where(ok, jnp.sum(vote) / jnp.where(ok, useful, 1), 1)
+        factor = jnp.where(ok, jnp.sum(vote) / jnp.where(ok, useful, 1), 1)
+        _, live = keyed(value, batch, by)
+        return jnp.where(live, value, 0) * factor
 
     return stateless(rescaled)

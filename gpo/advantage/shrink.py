@@ -1,11 +1,15 @@
 """Baselines shrunk towards running statistics."""
 
-import jax
 import jax.numpy as jnp
 
 from gpo import segment
 from gpo.advantage.group import keyed
 from gpo.base import Transform, part
+
+
+def _wide(value):
+    """Accumulators outlive a step: at least 32 bits."""
+    return value.dtype if value.dtype.itemsize >= 4 else jnp.dtype(jnp.float32)
 
 
 def _welford(state, x, vote):
@@ -40,15 +44,17 @@ def empirical_bayes() -> Transform:
     """
 
     def init(value):
-        zero = jnp.zeros((), jax.dtypes.canonicalize_dtype(value.dtype))
-        return {"rollouts": (zero,) * 3, "groups": (zero,) * 3, "within": (zero,) * 3}
+        names = ("rollouts", "groups", "within")
+        return {n: tuple(jnp.zeros((), _wide(value)) for _ in range(3)) for n in names}
 
     def update(value, state, batch, key):
         ids, where = keyed(value, batch, "group")
-        x = jnp.where(where, value, 0)
+        x = jnp.where(where, value, 0).astype(_wide(value))
         size = segment.count(ids, where, x.dtype)
         once = where.astype(x.dtype) / jnp.maximum(size, 1)
-        center = segment.mean(x, ids, where)
+        # exact, so that without shrinkage a group of equal rewards gets exactly 0
+        flat = segment.constant(x, ids, where)
+        center = jnp.where(flat, x, segment.mean(x, ids, where))
         within = segment.var(x, ids, where, ddof=0)
         state = {
             "rollouts": _welford(state["rollouts"], x, where.astype(x.dtype)),
@@ -60,6 +66,6 @@ def empirical_bayes() -> Transform:
         total = noise + m2 / jnp.maximum(count, 1e-12)
         shrink = jnp.where(total > 0, noise / jnp.where(total > 0, total, 1), 0)
         baseline = (1 - shrink) * center + shrink * state["rollouts"][1]
-        return jnp.where(where, x - baseline, 0), state
+        return jnp.where(where, x - baseline, 0).astype(value.dtype), state
 
     return Transform(init, update)

@@ -1,10 +1,15 @@
 """Rollouts where they are worth most."""
 
+import functools
+
 import jax.numpy as jnp
 
 from gpo import checks
 from gpo.base import Transform, part
 from gpo.curriculum.posterior import success_counts
+
+
+_sum = functools.partial(jnp.sum, dtype=jnp.int32)
 
 
 def marginal_gain(n, p):
@@ -30,14 +35,14 @@ def allocate(p, fixed, total: int, low: int, high: int, target: float):
     """
     count = p.shape[0]
     share = total // count
-    base = jnp.where(fixed, share, low)
+    base = jnp.where(fixed, jnp.int32(share), jnp.int32(low))
     n = jnp.arange(low, high)[:, None].astype(p.dtype)
     rate = p[None]
     gain = marginal_gain(n, rate)
-    mixed = 1 - rate**n - (1 - rate) ** n
+    dead = rate**n + (1 - rate) ** n  # chance that the group is not mixed
     hopeless = jnp.broadcast_to(rate == 0, gain.shape)
     # first what pays and is not served yet, then unsolved prompts, then the rest
-    tier = jnp.where((gain > 0) & (mixed < target), 0, jnp.where(hopeless, 1, 2))
+    tier = jnp.where((gain > 0) & (dead > 1 - target), 0, jnp.where(hopeless, 1, 2))
     tier = jnp.where(fixed[None], 3, tier)
     order = jnp.lexsort((-gain.ravel(), tier.ravel()))
     place = (
@@ -45,18 +50,18 @@ def allocate(p, fixed, total: int, low: int, high: int, target: float):
         .at[order]
         .set(jnp.arange(order.size, dtype=jnp.int32))
     )
-    budget = total - jnp.sum(base)
+    budget = total - _sum(base)
     taken = (place.reshape(gain.shape) < budget) & (tier < 3)
-    counts = base + jnp.sum(taken, axis=0)
+    counts = base + _sum(taken, axis=0)
     # what the caps leave over goes round the prompts whose count was fixed
-    left = total - jnp.sum(counts)
-    index = jnp.cumsum(fixed) - 1
-    extra = left // jnp.maximum(jnp.sum(fixed), 1)
-    more = extra + (index < left - extra * jnp.sum(fixed))
+    left, prompts = total - _sum(counts), _sum(fixed)
+    index = jnp.cumsum(fixed, dtype=jnp.int32) - 1
+    extra = left // jnp.maximum(prompts, 1)
+    more = extra + (index < left - extra * prompts).astype(jnp.int32)
     counts = counts + jnp.where(fixed, more, 0)
-    uniform = share + (jnp.arange(count) < total - share * count)
-    feasible = (budget >= 0) & (jnp.sum(counts) == total)
-    return jnp.where(feasible, counts, uniform).astype(jnp.int32)
+    uniform = share + (jnp.arange(count) < total - share * count).astype(jnp.int32)
+    feasible = (budget >= 0) & (_sum(counts) == total)
+    return jnp.where(feasible, counts, uniform)
 
 
 @part
@@ -102,6 +107,7 @@ def knapsack(
     def update(value, state, batch, key):
         if batch.get("reward") is not None:
             n, success = success_counts(batch, state["rate"].shape[0])
+            n, success = n.astype(jnp.float32), success.astype(jnp.float32)
             fresh = success / jnp.maximum(n, 1)
             kept = jnp.where(state["seen"], decay, 0.0)
             rate = jnp.where(n > 0, kept * state["rate"] + (1 - kept) * fresh,

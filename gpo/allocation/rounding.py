@@ -30,11 +30,12 @@ def largest_remainder(shares, total: int):
     # a share that is a whole number up to rounding is that number
     whole = jnp.round(exact)
     near = jnp.abs(exact - whole) < 1e-3
-    floor = jnp.where(near, whole, jnp.floor(exact)).astype(jnp.int32)
-    rest = jnp.where(near, 0, exact - jnp.floor(exact))
+    floor = jnp.where(near, whole, jnp.floor(exact))
+    rest = exact - floor  # below 0 where rounded up
+    floor = floor.astype(jnp.int32)
     key = jnp.zeros(shares.shape, jnp.int32)
-    left = total - jnp.sum(floor)
+    left = total - jnp.sum(floor, dtype=jnp.int32)
     rank = segment.rank(-rest, key)
     # rounding to a near whole number can also hand out one too many
-    surplus = jnp.where(segment.rank(rest, key) < -left, -1, 0)
-    return floor + jnp.where(left >= 0, (rank < left).astype(jnp.int32), surplus)
+    surplus = segment.rank(rest, key) < -left
+    return floor + (rank < left).astype(jnp.int32) - surplus.astype(jnp.int32)

@@ -27,7 +27,9 @@ def insert(contexts, length, hint, size: int, at: int):
 
 
 @part
-def hints(tokens: Sequence[Sequence[int]], dropout: float = 0.5, at: int = 0):
+def hints(
+    tokens: Sequence[Sequence[int]], dropout: float = 0.5, at: int = 0
+) -> Transform:
     """Asks each prompt with M different hints, and some rows without any.
 
     The rollouts of a prompt are dealt out to the M hints in equal blocks; each row
@@ -77,7 +79,12 @@ def hints(tokens: Sequence[Sequence[int]], dropout: float = 0.5, at: int = 0):
         size = jax.ops.segment_sum(jnp.ones_like(plan.group), plan.group, prompts)
         place = plan.row - first[plan.group]
         chosen = place * len(tokens) // jnp.maximum(size[plan.group], 1)
-        dropped = jax.random.bernoulli(key, dropout, plan.group.shape)
+
+        # drawn by row identity, so that the order of the rows changes nothing
+        def draw(row):
+            return jax.random.bernoulli(jax.random.fold_in(key, row), dropout)
+
+        dropped = jax.vmap(draw)(plan.row)
         context = plan.group + jnp.where(dropped, 0, (chosen + 1) * prompts)
         return plan.replace(
             contexts=jnp.concatenate(contexts),
@@ -87,6 +94,3 @@ def hints(tokens: Sequence[Sequence[int]], dropout: float = 0.5, at: int = 0):
         )
 
     return stochastic(hinted)
-
-
-__all__ = ["Transform", "hints", "insert"]

@@ -36,7 +36,7 @@ def beta_update(a, b, batch: Batch, decay: float, prior: tuple[float, float]):
 
     Reference: MoPPS [187].
     """
-    n, success = success_counts(batch, a.shape[0])
+    n, success = (x.astype(a.dtype) for x in success_counts(batch, a.shape[0]))
     tried = n > 0
     new_a = decay * a + (1 - decay) * prior[0] + success
     new_b = decay * b + (1 - decay) * prior[1] + n - success

@@ -52,7 +52,7 @@ def mopps(
         checks.require(key is not None, "mopps draws from posteriors: pass key=...")
         a, b = beta_update(state["a"], state["b"], batch, decay, prior)
         k_beta, k_tie, k_pool = jax.random.split(key, 3)
-        drawn = jax.random.beta(k_beta, a, b)
+        drawn = jax.random.beta(k_beta, a, b, dtype=a.dtype)
         distance = jnp.maximum(jnp.maximum(low - drawn, drawn - high), 0)
         # shuffling before a stable ranking breaks ties at random
         order = jax.random.permutation(k_tie, value.shape[0])

@@ -35,7 +35,9 @@ class Loaded(NamedTuple):
     fingerprint: str
 
 
-def load(name: str | pathlib.Path, dtype: Any = "float32", eos: str | None = None) -> Loaded:
+def load(
+    name: str | pathlib.Path, dtype: Any = "float32", eos: str | None = None
+) -> Loaded:
     """Loads a pretrained language model with its tokenizer.
 
     Args:

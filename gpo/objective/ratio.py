@@ -10,6 +10,12 @@ def log_ratio(value, batch):
     return jnp.where(batch.valid("token", value), value - batch["old_logp"], 0)
 
 
+def limited_exp(d):
+    """``exp(d)`` with ``d`` limited to ±20: beyond, the ratio is junk, and an overflow
+    would turn a gain or a gradient of 0 into NaN."""
+    return jnp.exp(jnp.clip(d, -20, 20))
+
+
 @part
 def token() -> Transform:
     """Token ratios ``ρ[b,t] = exp(logp - old_logp)``.
@@ -20,9 +26,11 @@ def token() -> Transform:
     Reference: Proximal Policy Optimization Algorithms, Schulman et al., 2017, arXiv
       1707.06347.
 
+    Deviations: log-ratios are limited to ±20, as in released code.
+
     Status: code
     """
-    return stateless(lambda value, batch: jnp.exp(log_ratio(value, batch)))
+    return stateless(lambda value, batch: limited_exp(log_ratio(value, batch)))
 
 
 @part
@@ -36,6 +44,8 @@ def sequence() -> Transform:
 
     Reference: Group Sequence Policy Optimization, Zheng et al., 2025, arXiv 2507.18071.
 
+    Deviations: the mean log-ratio is limited to ±20.
+
     Status: code
     """
 
@@ -43,6 +53,6 @@ def sequence() -> Transform:
         d = log_ratio(value, batch)
         count = jnp.sum(batch.valid("token", value), axis=1, keepdims=True)
         mean = jnp.sum(d, axis=1, keepdims=True) / jnp.maximum(count, 1).astype(d.dtype)
-        return jnp.broadcast_to(jnp.exp(mean), d.shape)
+        return jnp.broadcast_to(limited_exp(mean), d.shape)
 
     return stateless(ratios)

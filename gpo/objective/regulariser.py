@@ -5,26 +5,39 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from gpo.base import Transform, part, stateless
-from gpo.objective.ratio import log_ratio
+from gpo.objective.ratio import limited_exp, log_ratio
 
 
 def k1(d, ratio):
-    """``d``: unbiased as a value; its gradient as a loss has mean zero."""
+    """``d``: unbiased as a value; its gradient as a loss has mean zero.
+
+    Reference: Approximating KL Divergence, Schulman, 2020.
+    """
     return d
 
 
 def k2(d, ratio):
-    """``d² / 2``: biased as a value; its on-policy gradient is the true one."""
+    """``d² / 2``: biased as a value; its on-policy gradient is the true one.
+
+    Reference: Approximating KL Divergence, Schulman, 2020.
+    """
     return d**2 / 2
 
 
 def k3(d, ratio):
-    """``exp(-d) - 1 + d``: unbiased and >= 0; its gradient is that of KL(ref || pi)."""
+    """``exp(-d) - 1 + d``: unbiased and >= 0; its gradient is that of KL(ref || pi).
+
+    Reference: Approximating KL Divergence, Schulman, 2020.
+    """
     return jnp.expm1(-d) + d
 
 
 def k3_ratio(d, ratio):
-    """``ρ · k3(d)``: value and gradient unbiased under the sampling policy."""
+    """``ρ · k3(d)``: value and gradient unbiased under the sampling policy.
+
+    Reference: Approximating KL Divergence, Schulman, 2020; the importance weight as in
+      DeepSeek-V3.2, 2025, arXiv 2512.02556.
+    """
     return ratio * k3(d, ratio)
 
 
@@ -53,7 +66,7 @@ def kl(coef: float, estimator: Callable = k3) -> Transform:
         d = jnp.where(valid, batch["logp"] - batch["ref_logp"], 0)
         weight = None
         if estimator is k3_ratio:
-            weight = jnp.exp(log_ratio(batch["logp"], batch))
+            weight = limited_exp(log_ratio(batch["logp"], batch))
         return gain - coef * estimator(d, weight)
 
     return stateless(penalised)

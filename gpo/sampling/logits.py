@@ -96,7 +96,7 @@ def top_k(count: int) -> Transform:
     checks.bounded("count", count, 1)
 
     def cut(z, k, batch):
-        keep = _threshold(z, lambda kept: jnp.sum(kept, axis=1) >= k)
+        keep = _threshold(z, lambda kept: jnp.sum(kept, axis=1).astype(k.dtype) >= k)
         return _cut(z, keep, batch)
 
     return _holding("count", count, cut)
@@ -120,14 +120,14 @@ def top_p(mass: float) -> Transform:
     checks.fraction("mass", mass)
 
     def cut(z, p, batch):
-        probability = jax.nn.softmax(z, axis=1)
+        probability = jax.nn.softmax(z.astype(jnp.float32), axis=1)
         # rounding must not ask for more than all there is
         goal = jnp.minimum(p, jnp.sum(probability, axis=1) * (1 - 1e-6))
 
         def enough(kept):
             return jnp.sum(jnp.where(kept, probability, 0), axis=1) >= goal
 
-        return _cut(z, _threshold(z, enough), batch)
+        return _cut(z, _threshold(z, enough) | (p >= 1), batch)
 
     return _holding("mass", mass, cut)
 
@@ -150,7 +150,8 @@ def min_p(share: float) -> Transform:
     checks.fraction("share", share)
 
     def cut(z, s, batch):
-        keep = z - jnp.max(z, axis=1, keepdims=True) >= jnp.log(s)
+        wide = z.astype(jnp.float32)
+        keep = wide - jnp.max(wide, axis=1, keepdims=True) >= jnp.log(s)
         return _cut(z, keep, batch)
 
     return _holding("share", share, cut)

@@ -93,10 +93,11 @@ def drop_pivot(by="group") -> Transform:
 
     def dropped(batch, _):
         key, where = batch.key(by), batch.valid("rollout")
+        live = jnp.ones_like(where) if batch.live is None else batch.live
         middle = segment.lower_median(batch["reward"], key, where)
         found = where & (batch["reward"] == middle)
         index = jnp.arange(batch.rows, dtype=jnp.int32)
         pivot = found & (index == segment.min(index, key, found))
-        return batch.replace(live=where & ~pivot)
+        return batch.replace(live=live & ~pivot)
 
     return stateless(dropped)

@@ -122,7 +122,7 @@ def _check_length(length: np.ndarray, limit: int | None) -> None:
         raise ValueError(
             f"prompt {over[0]} has {length[over[0]]} tokens, more than the limit of "
             f"{limit} ({over.size} such prompts, the longest has {length.max()}): raise "
-            f"max_length to {length.max()}, or leave these prompts out"
+            f"the limit to {length.max()}, or leave these prompts out"
         )
 
 
@@ -244,7 +244,7 @@ def _answered(batch: Batch):
 
 def among(tokens, ids: Sequence[int]):
     """True where a token is one of ``ids``; shaped like ``tokens``."""
-    return (tokens[..., None] == jnp.asarray(ids, tokens.dtype)).any(-1)
+    return jnp.isin(tokens, jnp.asarray([*ids], tokens.dtype))
 
 
 def exact(stop: Sequence[int]) -> Score:
@@ -259,7 +259,7 @@ def exact(stop: Sequence[int]) -> Score:
     Reference: library word.
     """
 
-    def score(batch: Batch) -> Float[Array, "B"]:
+    def score(batch: Batch) -> Float[Array, " B"]:
         right, following = _answered(batch)
         ended = among(following, stop) & (batch["length"] == batch["answer_length"] + 1)
         return (right & ended).astype(jnp.float32)
@@ -281,7 +281,7 @@ def leading(digits: Sequence[int]) -> Score:
     Reference: library word.
     """
 
-    def score(batch: Batch) -> Float[Array, "B"]:
+    def score(batch: Batch) -> Float[Array, " B"]:
         right, following = _answered(batch)
         return (right & ~among(following, digits)).astype(jnp.float32)
 

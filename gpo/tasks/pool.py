@@ -1,6 +1,7 @@
 """A pool of worker processes for Python verifiers, with a time limit for each call."""
 
 import collections
+import contextlib
 import multiprocessing.connection
 import os
 import pathlib
@@ -35,7 +36,9 @@ def setup(fn: Callable) -> dict:
     try:
         pickled = pickle.dumps(fn)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(f"cannot send the verifier {fn!r} to a worker: {cure}") from error
+        raise ValueError(
+            f"cannot send the verifier {fn!r} to a worker: {cure}"
+        ) from error
     source = fn if hasattr(fn, "__qualname__") else type(fn)
     own = source.__module__ == verifiers.__name__
     here = pathlib.Path(__file__).parent
@@ -71,14 +74,16 @@ class _Worker:
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
             start_new_session=True,  # Ctrl-C is for the training loop alone
         )
+        assert self.process.stdin and self.process.stdout
+        self.requests, self.answers = self.process.stdin, self.process.stdout
         self.ready = False
         self.send(None, setup, START_LIMIT)
 
     def send(self, row: int | None, payload, limit: float) -> None:
         self.row, self.limit, self.deadline = row, limit, time.monotonic() + limit
         try:
-            pickle.dump(payload, self.process.stdin)
-            self.process.stdin.flush()
+            pickle.dump(payload, self.requests)
+            self.requests.flush()
         except BrokenPipeError:
             self.deadline = 0.0  # it died: reading its answer tells so
 
@@ -94,7 +99,7 @@ class _Worker:
             return None
         try:
             if answered:
-                return pickle.load(self.process.stdout)
+                return pickle.load(self.answers)
         except (EOFError, pickle.UnpicklingError):
             self.stop()
             return worker.DIED, f"the process ended with code {self.process.returncode}"
@@ -104,13 +109,14 @@ class _Worker:
     def stop(self) -> None:
         """Ends the process and what it started."""
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            # it may end by itself just now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self.process.stdout.close()
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            return  # a request that it will never read was still in the buffer
+        self.answers.close()
+        # a request that it will never read may still be in the buffer
+        with contextlib.suppress(BrokenPipeError):
+            self.requests.close()
 
 
 def _stop_all(workers: list[_Worker]) -> None:
@@ -151,16 +157,16 @@ class Pool:
         # an interrupted call left its rows behind
         for stale in [w for w in self._workers if w.row is not None]:
             self._drop(stale)
-        replies: list[Outcome | None] = [None] * len(requests)
+        replies: dict[int, Outcome] = {}
         waiting = collections.deque(range(len(requests)))
-        broken = None
-        while None in replies:
-            self._hand_out(requests, waiting, start=broken is None)
+        broken: Outcome = (None, None)
+        while len(replies) < len(requests):
+            self._hand_out(requests, waiting, start=broken[0] is None)
             active = [w for w in self._workers if not w.idle]
             if not active:
                 break
             left = max(min(w.deadline for w in active) - time.monotonic(), 0)
-            pipes = [w.process.stdout for w in active]
+            pipes = [w.answers.fileno() for w in active]
             answered = multiprocessing.connection.wait(pipes, left)
             for one, pipe in zip(active, pipes, strict=True):
                 reply = one.receive(pipe in answered)
@@ -173,15 +179,19 @@ class Pool:
                 one.ready, one.row = reply[0] in (None, *_HARMLESS), None
                 if not one.ready:
                     self._drop(one)
-        return [broken if reply is None else reply for reply in replies]
+        return [replies.get(row, broken) for row in range(len(requests))]
 
     def _hand_out(self, requests, waiting, start: bool) -> None:
         """Gives rows to idle workers, after starting as many as rows need."""
-        for gone in [w for w in self._workers if w.process.poll() is not None and w.idle]:
+        for gone in [
+            w for w in self._workers if w.process.poll() is not None and w.idle
+        ]:
             self._drop(gone)
         starting = sum(not w.ready for w in self._workers)
         idle = [w for w in self._workers if w.idle]
-        missing = min(self._size - len(self._workers), len(waiting) - starting - len(idle))
+        missing = min(
+            self._size - len(self._workers), len(waiting) - starting - len(idle)
+        )
         if start:
             self._workers.extend(_Worker(self._setup) for _ in range(missing))
         for one, row in zip(idle, [*waiting], strict=False):

@@ -3,6 +3,7 @@ starts in milliseconds."""
 
 import fractions
 import functools
+import importlib
 import re
 
 _PLAIN = (
@@ -119,9 +120,8 @@ class Gym:
 
     @functools.cached_property
     def _dataset(self):
-        import reasoning_gym
-
-        return reasoning_gym.create_dataset(self.name, **self.config)
+        gym = importlib.import_module("reasoning_gym")
+        return gym.create_dataset(self.name, **self.config)
 
     def __call__(self, completion: str, entry: dict) -> float:
         return self._dataset.score_answer(tagged(completion), entry=entry)

@@ -30,7 +30,7 @@ def outcome(fn, text: str, item) -> tuple[str | None, object]:
         value = fn(text, item)
         several = isinstance(value, (list, tuple))
         numbers = [float(v) for v in value] if several else float(value)
-    except BaseException as error:  # a sys.exit() in a verifier is a failure as well
+    except BaseException as error:  # noqa: BLE001 (sys.exit() in it is a failure too)
         return RAISED, f"{type(error).__name__}: {error}"[:2000]
     if not all(map(math.isfinite, numbers if isinstance(numbers, list) else [numbers])):
         return NON_FINITE, f"returned {value!r}"[:2000]
@@ -77,7 +77,7 @@ def serve(requests, replies) -> None:
     threading.Thread(target=receive, daemon=True).start()
     try:
         fn = load(inbox.get())
-    except BaseException as error:  # reported by the parent, which then gives up
+    except BaseException as error:  # noqa: BLE001 (the parent reports it)
         return send((START, f"{type(error).__name__}: {error}"[:2000]))
     send((None, None))
     while True:

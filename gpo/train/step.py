@@ -196,7 +196,8 @@ def make_step(
         if rollouts == prompts:
             _check_single(recipe, after, batch)
         kept = {slot: getattr(states, slot) for slot in before}
-        state = state._replace(recipe=after._replace(**kept))
+        # a part's state may hold one array twice, which cannot be donated
+        state = state._replace(recipe=copy(after._replace(**kept)))
         return state if mesh is None else sharding.place(state, mesh)
 
     @functools.partial(jax.jit, donate_argnums=0)

@@ -45,7 +45,12 @@ CONFIGS = {
         **SMALL, rope_parameters=LLAMA3, tie_word_embeddings=False
     ),
     "smollm2": transformers.LlamaConfig(
-        **{**SMALL, "hidden_size": 12, "num_attention_heads": 3, "num_key_value_heads": 1},
+        **{
+            **SMALL,
+            "hidden_size": 12,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+        },
         rms_norm_eps=1e-5,
         rope_parameters={**PLAIN, "rope_theta": 100000.0},
         tie_word_embeddings=True,
