@@ -39,7 +39,7 @@ def public(module) -> Iterator[tuple[str, Any]]:
 def section(doc: str, name: str) -> str:
     """Text of one section of a Google docstring on one line, or ""."""
     pattern = rf"^\s*{name}:(.*?)(?=^\s*[A-Z][a-z]+:|\Z)"
-    found = re.search(pattern, doc, re.S | re.M)
+    found = re.search(pattern, doc, re.DOTALL | re.MULTILINE)
     return " ".join(found.group(1).split()) if found else ""
 
 
@@ -74,15 +74,14 @@ def index() -> list[dict[str, Any]]:
 
 def markdown() -> str:
     """METHODS.md."""
-    head = [
-        "# Methods",
-        "",
+    about = (
         "Made by `python -m gpo.methods > METHODS.md` from the docstrings; a test fails "
         "when it is stale. Status: *code*, an implementation was read; *paper*, the "
         "formula was; *known*, general knowledge; *library word*, a building block. "
         "Numbers in brackets are entries of the index of methods. Every name has a row "
-        "in `tests/table.py`.",
-    ]
+        "in `tests/table.py`."
+    )
+    head = ["# Methods", "", about]
     groups: dict[str, list[str]] = {}
     for row in index():
         slots = f" *Slots:* {', '.join(row['slots'])}." if row["slots"] else ""

@@ -134,7 +134,7 @@ def credit(recipe: Recipe, states: Recipe, batch: Batch, key) -> tuple[Batch, Re
       The batch with ``reward`` (B,), ``advantage`` and ``live``, perhaps with fewer
       rows, and the new states.
     """
-    batch = _alive(batch)
+    batch = alive(batch)
     keys = [None] * 4 if key is None else list(jax.random.split(key, 4))
     with jax.named_scope("reward"):
         reward, s_reward = recipe.reward.update(
@@ -145,7 +145,7 @@ def credit(recipe: Recipe, states: Recipe, batch: Batch, key) -> tuple[Batch, Re
         f"the reward slot must return (B,), received {reward.shape}: several rewards "
         "need a part that merges them, for example gpo.reward.total(weights)",
     )
-    batch = _alive(batch.replace(reward=reward))
+    batch = alive(batch.replace(reward=reward))
     with jax.named_scope("buffer"):
         batch, s_buffer = recipe.buffer.update(batch, states.buffer, batch, keys[1])
     with jax.named_scope("advantage"):
@@ -162,7 +162,7 @@ def credit(recipe: Recipe, states: Recipe, batch: Batch, key) -> tuple[Batch, Re
     )
 
 
-def _alive(batch: Batch) -> Batch:
+def alive(batch: Batch) -> Batch:
     """Rows without any reward leave the statistics; their NaN must not travel on."""
     reward = batch["reward"]
     missing = jnp.isnan(reward)
@@ -296,6 +296,6 @@ def _column(name: str, value, logp):
 
 
 __all__ = [
-    "Auxiliary", "Plan", "Recipe", "credit", "describe", "gain", "init_states",
+    "Auxiliary", "Plan", "Recipe", "alive", "credit", "describe", "gain", "init_states",
     "is_identity", "loss", "surrogate", "weigh",
 ]  # fmt: skip

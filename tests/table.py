@@ -109,7 +109,10 @@ ROWLESS = {
     "equal": "no advantage", "whole": "its value has no groups",
 }  # fmt: skip
 NO_ADVANTAGE = {"single": "no advantage", "equal": "no advantage"}
-BATCHWIDE = {"single": "its baseline is the batch", "equal": "its baseline is the batch"}
+BATCHWIDE = {
+    "single": "its baseline is the batch",
+    "equal": "its baseline is the batch",
+}
 POSITION = {"permute": "order matters", "removed": "order matters"}
 
 # ---------------------------------------------------------------- segment statistics
@@ -305,8 +308,10 @@ PROMPTS = rows(
 SHARES = rows(
     [
         ("allocation.knapsack", lambda: allocation.knapsack()),
-        ("allocation.largest_remainder", lambda: function(
-            lambda v: allocation.largest_remainder(v, 16))),
+        (
+            "allocation.largest_remainder",
+            lambda: function(lambda v: allocation.largest_remainder(v, 16)),
+        ),
     ],
     lambda b: jnp.asarray([0.3, 0.2, 0.4, 0.1]),
     STATEFUL | ROWLESS,

@@ -4,21 +4,23 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
+from gpo.models import config as configs
 from gpo.models import memory as memories
 
 # Finite, so that a row without any visible key (padding) averages junk instead of NaN.
 HIDDEN = -1e30
 
 
-def angles(config, position):
+def angles(config: configs.Config, position: Int[Array, "R S"]):
     """cos and sin (R, 1, S, d/2) of the rotary embedding at positions (R, S)."""
     frequency = config.frequencies()[None, None, None, :]
     at = position[:, None, :, None].astype(jnp.float32) * frequency
     return jnp.cos(at), jnp.sin(at)
 
 
-def rotate(x, rope, scale: float = 1.0):
+def rotate(x: Float[Array, "R H S d"], rope, scale: float = 1.0):
     """Rotary embedding of heads (R, H, S, d), computed in float32, first half with
     second half: ``(a cos - b sin, b cos + a sin)``, times ``scale``."""
     cos, sin = rope
@@ -27,7 +29,7 @@ def rotate(x, rope, scale: float = 1.0):
     return (turned * scale).astype(x.dtype)
 
 
-def attend(q, keys, views: list[memories.View]):
+def attend(q: Float[Array, "R Hkv Q d"], keys, views: list[memories.View]):
     """Softmax attention over several sets of keys as if they were concatenated.
 
     ``out = Σ_i exp(s_i - m) v_i / Σ_i exp(s_i - m)`` over all keys i of all views; the

@@ -133,6 +133,7 @@ def tiny(
     Example:
       >>> tiny(32).kv_heads
       2
+
     Reference: library word.
     """
     checks.require(

@@ -240,8 +240,8 @@ def stored(memory: Memory) -> tuple:
 def _blocks(mask, context) -> View:
     """Lays ragged rows out in at most 2C blocks of ceil(R / C) rows of one context.
 
-    A context with n rows takes ``ceil(n / width)`` blocks, so the total is at most
-    ``R / width + C <= 2C``: keys are copied at most twice, whatever the group size.
+    A context with n rows takes ``ceil(n / width)`` blocks, ``(R - C) / width + C <= 2C``
+    in all: keys are copied at most twice, whatever the group size.
     """
     contexts, rows = mask.shape[0], context.shape[0]
     width = -(-rows // contexts)
@@ -253,6 +253,7 @@ def _blocks(mask, context) -> View:
     start = jnp.cumsum(count) - count
     rank = jnp.zeros_like(at).at[order].set(at) - start[context]
     place = (first[context] + rank // width) * width + rank % width
-    block = jnp.arange(2 * contexts, dtype=jnp.int32)
+    blocks = (rows - contexts) // width + contexts
+    block = jnp.arange(blocks, dtype=jnp.int32)
     owner = jnp.searchsorted(first + taken, block, side="right")
     return View(mask, width, jnp.minimum(owner, contexts - 1), place)

@@ -4,6 +4,7 @@ Both prefill each context once, let its rollouts attend to it, and see logits on
 of B rows at a time or in chunks; (B, T, V) never exists.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -91,6 +92,41 @@ def draw(logits, uniform, support: int | None = None) -> Draw:
     logp = jnp.take_along_axis(logits, index[:, None], axis=1)[:, 0] - normaliser
     token = index if ids is None else jnp.take_along_axis(ids, index[:, None], 1)[:, 0]
     return Draw(token, logp, entropy, ids)
+
+
+class Sampler(NamedTuple):
+    """How rollouts are made, with state between steps (partial rollouts, caches).
+
+    ======  ==========================================================================
+    init    ``() -> state``
+    sample  ``(params, plan, key, logits_state, state) -> (Batch, logits_state, state)``
+    ======  ==========================================================================
+    """
+
+    init: Callable[[], Any]
+    sample: Callable[..., tuple[Batch, Any, Any]]
+
+
+def plain(model: Model, **settings) -> Sampler:
+    """The sampler that finishes every rollout in its step: `sample`, without state.
+
+    Args:
+      model: the policy.
+      **settings: ``length``, ``stop``, ``logits`` and ``support`` of `sample`.
+
+    Returns:
+      A `Sampler`.
+
+    Reference: library word.
+    """
+
+    def run(params, plan, key, logits_state, state):
+        batch, logits_state = sample(
+            model, params, plan, key, state=logits_state, **settings
+        )
+        return batch, logits_state, state
+
+    return Sampler(lambda: (), run)
 
 
 def cuts_support(logits: Transform, vocab: int) -> bool:

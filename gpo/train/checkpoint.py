@@ -28,7 +28,12 @@ _TEMPORARY = "*.orbax-checkpoint-tmp*"
 
 
 class SaveError(RuntimeError):
-    """A checkpoint could not be written; says which one is the last complete one."""
+    """A checkpoint could not be written; says which one is the last complete one.
+
+    ``state`` holds the state that `gpo.train.fit` could not save at its end, else None.
+    """
+
+    state: Any = None
 
 
 def about(
@@ -98,7 +103,7 @@ def _named(tree) -> dict[str, Any]:
 
 
 def _is_key(leaf) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _shapes(state) -> dict[str, str]:
@@ -144,9 +149,16 @@ class Checkpoints:
         )
 
     @property
+    def steps(self) -> list[int]:
+        """The steps whose checkpoints are complete, in order."""
+        found = (p for p in self.folder.iterdir() if p.name.isdigit())
+        whole = [p for p in found if all((p / n).is_dir() for n in ("about", "state"))]
+        return sorted(int(p.name) for p in whole)
+
+    @property
     def latest(self) -> int | None:
         """The step of the last complete checkpoint; None without any."""
-        return self._manager.latest_step()
+        return max(self.steps, default=None)
 
     def save(self, state) -> None:
         """Starts to save a state; returns when its arrays are free to be donated.
@@ -158,7 +170,7 @@ class Checkpoints:
         """
         step = int(state.step)
         self.wait()
-        if step in self._manager.all_steps():
+        if step in self.steps:
             return
         leaves = _named(state)
         keys = {n: str(jax.random.key_impl(x)) for n, x in leaves.items() if _is_key(x)}
@@ -173,6 +185,7 @@ class Checkpoints:
                 args=ocp.args.Composite(
                     state=ocp.args.PyTreeSave(arrays), about=ocp.args.JsonSave(note)
                 ),
+                force=True,
             )
         )
 
@@ -185,6 +198,17 @@ class Checkpoints:
         Reference: library word.
         """
         self._guard(self._manager.wait_until_finished)
+
+    def check(self) -> None:
+        """Raises what `wait` would, if it is known already; does not wait.
+
+        Raises:
+          SaveError: a checkpoint could not be written.
+
+        Reference: library word.
+        """
+        if not self._manager.is_saving_in_progress():
+            self.wait()
 
     def _guard(self, action) -> None:
         """Runs a part of a save; a failure frees its space and becomes a SaveError."""
@@ -214,7 +238,7 @@ class Checkpoints:
         Reference: library word.
         """
         step = self.latest if step is None else step
-        there = list(self._manager.all_steps())
+        there = self.steps
         checks.require(
             step in there,
             f"no complete checkpoint of step {step} in {self.folder}: found {there}",

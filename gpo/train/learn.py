@@ -211,10 +211,16 @@ def _accumulate(learner: Learner, loss, trained, batches):
     def body(total, chosen):
         own = tuple(c.part(i) for c, i in zip(cuts, chosen, strict=True))
         (value, columns), grads = run(trained, own)
-        return jax.tree.map(jnp.add, total, (value, grads)), columns
+        new = jax.tree.map(
+            lambda s, x: s + x.astype(jnp.float32), total, (value, grads)
+        )
+        return new, columns
 
-    zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, trained))
+    # sums in float32, whatever the parameters are
+    wide = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), trained)
+    zero = (jnp.zeros((), jnp.float32), wide)
     (value, grads), columns = jax.lax.scan(body, zero, tuple(tables))
+    grads = jax.tree.map(lambda g, x: g.astype(x.dtype), grads, trained)
     columns = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), columns)
     return value, columns, grads
 

@@ -16,7 +16,7 @@ from gpo.train import hosts
 from gpo.train.sharding import path_name
 
 
-def clean(value):
+def clean(value) -> Any:
     """The value as JSON has it: NumPy scalars as numbers, NaN and inf as null.
 
     Example:
@@ -63,7 +63,7 @@ class Lines:
     Args:
       path: of the file.
       last: rows after this step are dropped, so that a run that goes on from there
-        writes no step twice; 0: all are, except rows of step 0 itself.
+        writes no step twice; None: the file starts empty.
 
     Rows have a ``step`` and are in order of it.
     """
@@ -145,7 +145,9 @@ def _rollout(found, contexts, task: Task, row: int) -> dict:
     mask = found["mask"][row].astype(bool)
     return {
         "prompt": task.decode(ids[:size].tolist()),
-        "completion": task.decode(found["tokens"][row, : found["length"][row]].tolist()),
+        "completion": task.decode(
+            found["tokens"][row, : found["length"][row]].tolist()
+        ),
         "reward": float(found["reward"][row]),
         "advantage": _mean(found["advantage"][row], mask),
         "logp": _mean(found["logp"][row], mask),
@@ -167,7 +169,9 @@ def markdown(rows: Sequence[Mapping], count: int = 10) -> str:
 
     Reference: library word.
     """
-    head = "| prompt | completion | reward | advantage | logp |\n|---|---|---:|---:|---:|"
+    head = (
+        "| prompt | completion | reward | advantage | logp |\n|---|---|---:|---:|---:|"
+    )
     parts = ["# Rollouts"]
     for row in rows[: -count - 1 : -1]:
         lines = [
@@ -213,16 +217,18 @@ def save_rows(batch: Batch, task: Task, path: pathlib.Path) -> pathlib.Path:
     columns = {path_name(p): _plain(x) for p, x in leaves}
     columns = {name.replace("/", "."): x for name, x in columns.items()}
     size = batch.rows
-    wrong = {
+    wrong: dict[str, np.ndarray] = {
         name: ~np.isfinite(x).reshape(size, -1).all(1)
         for name, x in columns.items()
         if x.dtype.kind == "f" and x.shape[:1] == (size,)
     }
-    offending = np.any([*wrong.values(), np.zeros(size, bool)], axis=0)
+    offending = np.zeros(size, bool)
+    for rows in wrong.values():
+        offending |= rows
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path.with_suffix(".npz"), offending=offending, **columns)  # type: ignore[arg-type]
-    lines = [f"loss {columns.get('extras.loss')}, {offending.sum()} of {size} rows have "
-             "values that are not finite"]  # fmt: skip
+    first = f"{offending.sum()} of {size} rows have values that are not finite"
+    lines = [f"loss {columns.get('extras.loss')}: {first}"]
     for row in np.argsort(~offending, kind="stable"):
         bad = [name for name, rows in wrong.items() if rows[row]]
         one = _rollout_text(columns, task, row)

@@ -1,6 +1,8 @@
 """`fit`: the loop on the host around a compiled step."""
 
+import dataclasses
 import pathlib
+import shlex
 import signal
 import sys
 import threading
@@ -119,34 +121,46 @@ def fit(
         placed = checkpoint.structure(state)
         del state  # two states may not fit
         state = saved.restore(placed)
-    run = _Run(folder, task, saved, int(state.step), steps, console)
+    begun = int(state.step)
+    shown = console if hosts.is_first() else screen.consoles.Console(quiet=True)
+    run = _Run(
+        folder, task, saved, begun, steps, screen.Screen(steps, begun, shown),
+        save_every, show_every, evaluate, evaluate_every, patience, trackers,
+    )  # fmt: skip
     run.settings(about, resume)
-    run.every = (save_every, show_every, evaluate_every)
-    run.evaluate, run.trackers, run.patience = evaluate, trackers, patience
     with run.screen, Interrupt(run.screen.note) as interrupt:
         state = run.train(step, state, interrupt)
-    done = int(state.step)
-    run.finish(state)
-    if done < steps:
+        run.finish(state)
+    if int(state.step) < steps:
         how = again or f"fit(..., folder={str(folder)!r}, resume=True)"
-        run.screen.note(f"stopped at step {done} of {steps}, saved. Go on with:\n  {how}")
+        run.screen.note(f"stopped at step {state.step}, saved. Go on with:\n  {how}")
     return state
 
 
+@dataclasses.dataclass
 class _Run:
     """What the loop writes and shows; only the first process does either."""
 
-    def __init__(self, folder, task, saved, begun, steps, console):
-        self.folder, self.task, self.saved, self.steps = folder, task, saved, steps
-        self.begun, self.first = begun, hosts.is_first()
-        if not self.first:
-            console = screen.consoles.Console(quiet=True)
-        self.screen = screen.Screen(steps, begun, console)
-        self.every, self.evaluate, self.trackers, self.patience = (0, 0, 0), None, (), 3
-        self.failures = _failures(task)
-        last = begun if begun or saved.latest is not None else None
-        names = ("metrics", "samples") if self.first else ()
-        self.lines = {n: log.Lines(folder / f"{n}.jsonl", last) for n in names}
+    folder: pathlib.Path
+    task: Task
+    saved: checkpoint.Checkpoints
+    begun: int
+    steps: int
+    screen: screen.Screen
+    save_every: int
+    show_every: int
+    evaluate: Callable[[Any], Mapping[str, float]] | None
+    evaluate_every: int
+    patience: int
+    trackers: Sequence[Tracker]
+
+    def __post_init__(self):
+        self.first, self.failures = hosts.is_first(), _failures(self.task)
+        last = None if self.saved.latest is None else self.begun
+        self.lines = {
+            name: log.Lines(self.folder / f"{name}.jsonl", last)
+            for name in (("metrics", "samples") if self.first else ())
+        }
 
     def settings(self, about, resume) -> None:
         """Says where a run goes on, and keeps what it is."""
@@ -171,8 +185,8 @@ class _Run:
     def train(self, step: Step, state: TrainState, interrupt: Interrupt) -> TrainState:
         done = self.begun
         if not done and self.evaluate is not None:
-            row = {"step": 0, **self.evaluated(state)}
-            self.write(lambda: self.lines["metrics"].write(row))
+            found = {"step": 0, **self.evaluated(state)}
+            self.write(lambda: self.lines["metrics"].write(found))
         while done < self.steps and not hosts.any_of(interrupt.wished):
             if done == self.begun:
                 self.screen.compiling()
@@ -192,19 +206,24 @@ class _Run:
         if failures:
             row["verifier_errors"] = failures
             self.failures += failures
-            self.screen.note(f"step {done}: {failures} rows not scored: {_last(self.task)}")
-        save, show, evaluate = (n > 0 and done % n == 0 for n in self.every)
-        if self.evaluate is not None and (evaluate or done == self.steps):
+            self.screen.note(
+                f"step {done}: {failures} rows not scored: {_last(self.task)}"
+            )
+        if self.due(self.evaluate_every, done) or done == self.steps:
             row |= self.evaluated(state)
         self.screen.step(row)
         self.write(lambda: self.lines["metrics"].write(row))
         for track in self.trackers if self.first else ():
             track(done, row)
-        if show or done == self.begun + 1:
+        if self.due(self.show_every, done) or done == self.begun + 1:
             self.show(batch, done)
         self.check_finite(state, batch, row, done)
-        if save:
+        self.attempt(self.saved.check)
+        if self.due(self.save_every, done):
             self.save(state)
+
+    def due(self, every: int, done: int) -> bool:
+        return every > 0 and done % every == 0
 
     def evaluated(self, state) -> dict[str, float]:
         """The figures of the evaluation, named ``eval/...``."""
@@ -246,11 +265,15 @@ class _Run:
 
     def save(self, state) -> None:
         """Begins a checkpoint and draws; a failure is told, and tried again later."""
+        self.attempt(lambda: self.saved.save(state))
+        self.draw()
+
+    def attempt(self, action: Callable[[], Any]) -> None:
+        """Runs a part of a save that may fail without an end to the training."""
         try:
-            self.saved.save(state)
+            action()
         except checkpoint.SaveError as error:
             self.screen.note(f"{error}. Training goes on")
-        self.draw()
 
     def draw(self) -> None:
         def drawn():
@@ -263,13 +286,10 @@ class _Run:
 
     def finish(self, state) -> None:
         """The last checkpoint must succeed; an earlier one may have failed."""
-        self.draw()
+        self.attempt(self.saved.wait)
         if self.failures and hasattr(self.task.score, "errors"):
             self.screen.note(str(self.task.score.errors))  # type: ignore[attr-defined]
-        try:
-            self.saved.wait()
-        except checkpoint.SaveError as error:
-            self.screen.note(str(error))
+        self.draw()
         try:
             self.saved.save(state)
             self.saved.close()
@@ -285,7 +305,7 @@ def _failures(task: Task) -> int:
 
 
 def _last(task: Task) -> str:
-    recent = getattr(task.score, "errors").recent  # noqa: B009
+    recent = task.score.errors.recent  # type: ignore[attr-defined]
     return f"{recent[-1].kind}: {recent[-1].message}" if recent else ""
 
 
@@ -294,7 +314,5 @@ def command(flag: str = "--resume") -> str:
 
     Reference: library word.
     """
-    import shlex
-
     words = ["python", *sys.orig_argv[1:]]
     return shlex.join(words if flag in words else [*words, flag])

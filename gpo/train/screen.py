@@ -109,7 +109,9 @@ class Screen:
         first = not self._seconds
         self._seconds.append(row["seconds"])
         recent = self._seconds[1:][-10:]
-        left = (self._steps - row["step"]) * statistics.median(recent) if recent else None
+        left = (
+            (self._steps - row["step"]) * statistics.median(recent) if recent else None
+        )
         more = f"{row['tokens_per_second']:.0f} tok/s"
         more += "" if left is None else f"  {duration(left)} left"
         if first:

@@ -13,7 +13,7 @@ from gpo import checks, metrics
 from gpo.allocation.rounding import largest_remainder
 from gpo.batch import Batch, Plan
 from gpo.models.decoder import Model
-from gpo.recipe import Recipe, credit, describe, init_states, is_identity
+from gpo.recipe import Recipe, alive, credit, describe, init_states, is_identity
 from gpo.rollout import decode
 from gpo.tasks.base import Task
 from gpo.train import learn as learning
@@ -58,6 +58,7 @@ def make_step(
     chunk: int = 512,
     remat: Any = None,
     mesh: jax.sharding.Mesh | None = None,
+    sampler: decode.Sampler | None = None,
 ) -> Step:
     """Builds the training step of a recipe on a model and a task.
 
@@ -80,6 +81,7 @@ def make_step(
       chunk: tokens whose logits exist at once in the learner.
       remat: rematerialisation of the layers: None, True or a `jax.checkpoint` policy.
       mesh: devices; None: wherever the arrays are.
+      sampler: another way to make rollouts; None: `gpo.rollout.decode.plain`.
 
     Returns:
       `Step`.
@@ -105,6 +107,10 @@ def make_step(
     tables = {"prompts": jnp.asarray(task.prompts), "length": jnp.asarray(task.length)}
     tables["columns"] = {k: jnp.asarray(v) for k, v in task.columns.items()}
     slot = None if is_identity(recipe.logits) else recipe.logits
+    sampler = sampler or decode.plain(
+        model, length=length, stop=task.stop, logits=slot,
+        support=support if cut else None,
+    )  # fmt: skip
 
     def plan_of(state, tables, key):
         """Chooses prompts and lays out their rollouts."""
@@ -149,18 +155,16 @@ def make_step(
                 state.params, states.behaviour, Batch.of(plan=plan), k_behaviour
             )
         with jax.named_scope("sample"):
-            batch, s_logits = decode.sample(
-                model, params, plan, k_rows,
-                length=length, stop=task.stop, logits=slot, state=states.logits,
-                support=support if cut else None,
-            )  # fmt: skip
+            batch, s_logits, s_sampler = sampler.sample(
+                params, plan, k_rows, states.logits, state.sampler
+            )
         columns = {k: v[plan.prompt] for k, v in tables["columns"].items()}
         batch = batch.replace(**columns, version=jnp.full_like(plan.row, state.step))
         with jax.named_scope("score"):
             score = task.score(batch)
         batch = sharding.rows(batch.replace(reward=score, score=score), mesh)
         states = states._replace(behaviour=s_behaviour, logits=s_logits)
-        return batch, state._replace(recipe=states)
+        return batch, state._replace(recipe=states, sampler=s_sampler)
 
     learner = learning.Learner(
         model, recipe, optimiser, slot, epochs, minibatches, microbatches,
@@ -187,7 +191,7 @@ def make_step(
             opt=learner.optimiser().init(partition(params, trainable)[0]),
             prompt_logits=jnp.zeros((population,), jnp.float32),
             recipe=states,
-            sampler=(),
+            sampler=sampler.init(),
             reference=None if reference is None else copy(reference),
             skipped=jnp.zeros((), jnp.int32),
         )
@@ -204,9 +208,9 @@ def make_step(
     def both(state: TrainState, tables):
         key = jax.random.fold_in(state.key, state.step)
         k_generate, k_learn = jax.random.split(key)
-        batch, state = generate(state, k_generate, tables)
-        state, batch = learn(state, batch, k_learn)
-        return sharding.constrain(state, mesh), batch, summary(state, batch)
+        sampled, state = generate(state, k_generate, tables)
+        state, batch = learn(state, sampled, k_learn)
+        return sharding.constrain(state, mesh), batch, summary(state, sampled, batch)
 
     def step(state: TrainState):
         return both(state, tables)
@@ -216,17 +220,26 @@ def make_step(
     return Step(init, generate, learn, step)
 
 
-def summary(state: TrainState, batch: Batch) -> dict:
-    """`gpo.metrics.summary` of a finished batch, with what the update was."""
-    return metrics.summary(batch.replace(reward=_total(batch["score"]))) | {
-        "loss": batch["loss"],
-        "grad_norm": batch["grad_norm"],
-        "skipped": state.skipped,
-    }
+def summary(state: TrainState, sampled: Batch, batch: Batch) -> dict:
+    """`gpo.metrics.summary` of a step: rewards and lengths of all sampled rows, the rest
+    of the rows that were learnt from, and what the update was."""
+    scored = alive(sampled.replace(reward=_total(sampled["score"])))
+    return (
+        metrics.summary(batch)
+        | metrics.summary(scored)
+        | {
+            "loss": batch["loss"],
+            "grad_norm": batch["grad_norm"],
+            "skipped": state.skipped,
+        }
+    )
 
 
 def _total(score):
-    return score if score.ndim == 1 else jnp.nansum(score, axis=1)
+    if score.ndim == 1:
+        return score
+    missing = jnp.isnan(score).all(1)
+    return jnp.where(missing, jnp.nan, jnp.nansum(score, axis=1))
 
 
 def _later_states(recipe: Recipe, learner, batch) -> Recipe:

@@ -18,8 +18,7 @@ def _extra(module: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise ValueError(
-            f"tracking with {package} needs the extra 'track': "
-            "pip install 'gpo[track]'"
+            f"tracking with {package} needs the extra 'track': pip install 'gpo[track]'"
         ) from error
 
 

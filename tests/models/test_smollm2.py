@@ -1,7 +1,5 @@
 """The named model: SmolLM2-135M-Instruct, fetched once and kept in the cache."""
 
-import importlib.util
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,8 +57,6 @@ def test_token_ids(loaded, text):
 
 def test_chat_template(loaded):
     assert loaded.tokenizer.eos_token == "<|im_end|>"
-    if importlib.util.find_spec("jinja2") is None:
-        pytest.skip("transformers renders chat templates with jinja2")
     messages = [{"role": "user", "content": QUESTION}]
     render = loaded.tokenizer.apply_chat_template
     assert render(messages, tokenize=False, add_generation_prompt=True) == CHAT
@@ -71,19 +67,21 @@ def test_greedy_answer(loaded):
     prompt = jnp.array([tokenizer.encode(CHAT)], jnp.int32)
     size = prompt.shape[1]
 
-    def step(carry, at):
-        token, memory = carry
-        hidden, memory = model.extend(params, token[:, None], at[None, None], memory)
-        token = model.logits(params, hidden[:, 0]).argmax(-1).astype(jnp.int32)
-        return (token, memory), token
-
     @jax.jit
-    def answer(prompt):
+    def answer(params, prompt):
+        def step(carry, at):
+            token, memory = carry
+            hidden, memory = model.extend(
+                params, token[:, None], at[None, None], memory
+            )
+            token = model.logits(params, hidden[:, 0]).argmax(-1).astype(jnp.int32)
+            return (token, memory), token
+
         at = jnp.arange(size - 1, dtype=jnp.int32)[None]
         _, prefix = model.extend(params, prompt[:, :-1], at, decoders.fresh())
         memory = decoders.reserve(model.config, 1, 8, prefix, width=1)
         times = jnp.arange(size - 1, size + 7, dtype=jnp.int32)
         return jax.lax.scan(step, (prompt[:, -1], memory), times)[1][:, 0]
 
-    ids = answer(prompt).tolist()
+    ids = answer(params, prompt).tolist()
     assert tokenizer.decode(ids) == "The capital of France is Paris.<|im_end|>"
