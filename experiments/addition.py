@@ -23,7 +23,7 @@ from gpo import cli, train
 from gpo.models import decoder
 from gpo.models import load as models
 from gpo.tasks import base
-from gpo.train import log
+from gpo.train import log, screen
 
 
 def grpo(low: float = 0.2, high: float = 0.28, kl: float = 0.0) -> gpo.Recipe:
@@ -103,30 +103,24 @@ def load(config: Config):
 
 def main(config: Config) -> dict:
     cli.cache_programs()
-    folder = pathlib.Path(config.folder)
     model, params, weights, task = load(config)
     task, held_out = base.split(task, config.held_out, config.seed)
     recipe = cli.make(config.recipe, config.recipe_args)
+    print(f"{config.model}, {len(task.length)} problems\n{gpo.describe(recipe)}")
     optimiser = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
             config.learning_rate, b2=config.b2, weight_decay=config.weight_decay
         ),
     )
-    geometry = {
-        "prompts": config.prompts,
-        "rollouts": config.prompts * config.rollouts,
-        "length": config.length,
-        "epochs": config.epochs,
-        "minibatches": config.minibatches,
-        "microbatches": config.microbatches,
-    }
     step = train.make_step(
-        model, recipe, task, optimiser, **geometry,
+        model, recipe, task, optimiser,
+        prompts=config.prompts, rollouts=config.prompts * config.rollouts,
+        length=config.length, epochs=config.epochs, minibatches=config.minibatches,
+        microbatches=config.microbatches,
         trainable=lambda path: config.embeddings or "embed" not in path,
     )  # fmt: skip
     k_train, k_test = jax.random.split(jax.random.key(config.seed))
-    about = train.about(model, recipe, task, weights=weights, **geometry)
 
     def evaluate(params):
         return train.evaluate(
@@ -134,48 +128,20 @@ def main(config: Config) -> dict:
             samples=config.samples, batch=config.evaluation_batch,
         ).summary()  # fmt: skip
 
-    print(f"{config.model}, {len(task.length)} problems\n{gpo.describe(recipe)}")
+    settings = dataclasses.asdict(config) | {"resume": False}
     state = train.fit(
-        step, step.init(params, k_train, reference=params), steps=config.steps,
-        folder=folder, task=task, about=about, resume=config.resume,
-        save_every=config.save_every, show_every=config.show_every,
-        evaluate=evaluate, evaluate_every=config.evaluate_every, again=train.command(),
+        step, step.init(params, k_train, reference=params),
+        steps=config.steps, folder=config.folder, task=task, evaluate=evaluate,
+        about=train.about(model, recipe, task, weights=weights, config=settings),
+        resume=config.resume, again=train.command(), save_every=config.save_every,
+        show_every=config.show_every, evaluate_every=config.evaluate_every,
     )  # fmt: skip
-    log.write_json(folder / "config.json", dataclasses.asdict(config))
-    result = summary(log.read(folder / "metrics.jsonl"), config.steps)
+    folder = pathlib.Path(config.folder)
+    result = log.outcome(log.read(folder / "metrics.jsonl"))
     if int(state.step) >= config.steps:
         log.write_json(folder / "result.json", result)
-        print(table(result), f"Run folder: {folder}", sep="\n")
+        print(screen.outcome(result), f"Run folder: {folder}", sep="\n")
     return result
-
-
-def summary(rows: list[dict], steps: int) -> dict:
-    """Before, after, and how long it took, from the rows of a run."""
-    tested = [r for r in rows if any(name.startswith("eval/") for name in r)]
-    before, after = (
-        {k: v for k, v in r.items() if k.startswith("eval/")}
-        for r in (tested[0], tested[-1])
-    )
-    seconds = [r["seconds"] for r in rows if "seconds" in r]
-    timing = {
-        "steps": steps,
-        "seconds": sum(seconds),
-        "step": float(np.median(seconds)),
-    }
-    return {"before": before, "after": after, **timing}
-
-
-def table(result: dict) -> str:
-    lines = [f"{'':12}before   after"]
-    for name, value in result["before"].items():
-        after = result["after"].get(name, float("nan"))
-        lines.append(f"{name.removeprefix('eval/'):12}{value:6.3f}  {after:6.3f}")
-    return "\n".join(
-        [
-            *lines,
-            f"{result['seconds']:.0f} s of training, {result['step']:.2f} s a step",
-        ]
-    )
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def main(config: Config) -> dict:
     results = {}
     for path in config.recipes:
         begun = time.perf_counter()
-        curves = compete(config, model, task, cli.recipe(path), params)
+        curves = compete(config, model, task, cli.make(path), params)
         results[path] = {"curves": curves, "seconds": time.perf_counter() - begun}
     report(config, results)
     return results

@@ -43,12 +43,13 @@ def attend(q: Float[Array, "R Hkv Q d"], keys, views: list[memories.View]):
       (R, Hkv, Q, d) in the dtype of q. Rows that see no key hold finite junk.
     Reference: Milakov and Gimelshein 2018, arXiv:1805.02867 (online softmax).
     """
-    parts = [_scores(q, k, view) for (k, _), view in zip(keys, views, strict=True)]
-    pairs = list(zip(parts, views, strict=True))
-    tops = [view.spread(s.max(-1, keepdims=True)) for s, view in pairs]
+    sets = [
+        (_scores(q, k, view), v, view) for (k, v), view in zip(keys, views, strict=True)
+    ]
+    tops = [view.spread(s.max(-1, keepdims=True)) for s, _, view in sets]
     top = jax.lax.stop_gradient(functools.reduce(jnp.maximum, tops))
-    sums = [_mix(s, v, view, top) for (s, view), (_, v) in zip(pairs, keys)]
-    mass, out = (functools.reduce(jnp.add, part) for part in zip(*sums))
+    sums = [_mix(s, v, view, top) for s, v, view in sets]
+    mass, out = (functools.reduce(jnp.add, part) for part in zip(*sums, strict=True))
     return (out / mass).astype(q.dtype)
 
 

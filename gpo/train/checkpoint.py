@@ -21,7 +21,7 @@ from gpo.recipe import Recipe, describe
 from gpo.tasks import base
 from gpo.train.sharding import path_name
 
-# what a run must keep to be continued; versions and batch geometry may change
+# what a run must keep to be continued; its settings and versions may change
 BOUND = ("recipe", "model", "task", "state")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 _TEMPORARY = "*.orbax-checkpoint-tmp*"
@@ -37,7 +37,12 @@ class SaveError(RuntimeError):
 
 
 def about(
-    model: Model, recipe: Recipe, task: base.Task, *, weights: str = "", **geometry
+    model: Model,
+    recipe: Recipe,
+    task: base.Task,
+    *,
+    weights: str = "",
+    config: Mapping | None = None,
 ) -> dict:
     """What a run is, as plain data: saved beside its state and compared on resume.
 
@@ -46,7 +51,7 @@ def about(
       recipe: its description is kept, slot by slot.
       task: its fingerprint is kept.
       weights: fingerprint of the initial parameters (`gpo.models.load.Loaded`).
-      **geometry: numbers of the batch (``prompts=8, rollouts=64, ...``), for people.
+      config: the settings of the run (batch sizes, ...), for people: they may change.
 
     Returns:
       A dict that JSON keeps as it is.
@@ -54,14 +59,14 @@ def about(
     Reference: library word.
     """
     shape = model.config
-    config = dataclasses.asdict(shape) if dataclasses.is_dataclass(shape) else shape
+    sizes = dataclasses.asdict(shape) if dataclasses.is_dataclass(shape) else shape
     slots = [line.split(maxsplit=1) for line in describe(recipe).splitlines()]
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     found = {
         "recipe": dict(slots),
-        "model": {"config": config, "weights": weights},
+        "model": {"config": sizes, "weights": weights},
         "task": {"prompts": len(task.length), "fingerprint": base.fingerprint(task)},
-        "batch": geometry,
+        "config": config or {},
         "versions": {"python": platform.python_version(), "gpo": gpo.__version__}
         | versions,
     }

@@ -115,6 +115,40 @@ def write_json(path: str | pathlib.Path, value) -> None:
     beside.replace(path)
 
 
+def outcome(rows: Sequence[Mapping]) -> dict:
+    """What a run did to the figures of its evaluation, and how long it took.
+
+    Args:
+      rows: of ``metrics.jsonl``.
+
+    Returns:
+      ``before`` and ``after``: figures of the first and the last evaluation; ``steps``;
+      ``seconds`` of all steps; ``step``, the median seconds of one.
+
+    Example:
+      >>> rows = [{"step": 0, "eval/greedy": 0.1}]
+      >>> rows += [{"step": 1, "seconds": 2.0, "eval/greedy": 0.3}]
+      >>> found = outcome(rows)
+      >>> found["before"], found["after"], found["seconds"]
+      ({'greedy': 0.1}, {'greedy': 0.3}, 2.0)
+
+    Reference: library word.
+    """
+    tested = [_figures(row) for row in rows if _figures(row)] or [{}]
+    seconds = [row["seconds"] for row in rows if "seconds" in row]
+    return {
+        "before": tested[0],
+        "after": tested[-1],
+        "steps": rows[-1]["step"] if rows else 0,
+        "seconds": sum(seconds),
+        "step": float(np.median(seconds)) if seconds else 0.0,
+    }
+
+
+def _figures(row: Mapping) -> dict:
+    return {n[5:]: v for n, v in row.items() if n.startswith("eval/")}
+
+
 def rollouts(batch: Batch, task: Task, count: int = 8) -> list[dict]:
     """Up to ``count`` rollouts to look at, of one group, with a signal where there is.
 
@@ -217,8 +251,8 @@ def save_rows(batch: Batch, task: Task, path: pathlib.Path) -> pathlib.Path:
     columns = {path_name(p): _plain(x) for p, x in leaves}
     columns = {name.replace("/", "."): x for name, x in columns.items()}
     size = batch.rows
-    wrong: dict[str, np.ndarray] = {
-        name: ~np.isfinite(x).reshape(size, -1).all(1)
+    wrong = {
+        name: np.asarray(~np.isfinite(x).reshape(size, -1).all(1))
         for name, x in columns.items()
         if x.dtype.kind == "f" and x.shape[:1] == (size,)
     }

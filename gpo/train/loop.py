@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from gpo import checks
 from gpo.batch import Batch
 from gpo.tasks.base import Task
@@ -71,7 +73,7 @@ def fit(
     metrics.jsonl       one row a step; ``eval/...`` where it was evaluated
     samples.jsonl, .md  rollouts with reward and advantage, every ``show_every`` steps
     curves.png          drawn with each checkpoint and at the end
-    about.json          recipe, model, data, versions
+    config.json         ``about``: settings, recipe, model, data, versions
     checkpoints/        the latest ``keep`` states
     nonfinite/          the last rows of a run that was stopped for its numbers
     ==================  ================================================================
@@ -117,8 +119,12 @@ def fit(
     )
     folder.mkdir(parents=True, exist_ok=True)
     saved = checkpoint.Checkpoints(folder / "checkpoints", about, keep)
-    if saved.latest is not None:
-        placed = checkpoint.structure(state)
+    placed = checkpoint.structure(state)
+    if saved.latest is None:
+        # restored arrays are committed to their devices; committing these as well gives
+        # one program for both, which the next process finds in its cache
+        state = jax.device_put(state, jax.tree.map(lambda x: x.sharding, placed))
+    else:
         del state  # two states may not fit
         state = saved.restore(placed)
     begun = int(state.step)
@@ -168,10 +174,10 @@ class _Run:
             self.screen.note(f"no complete checkpoint in {self.folder}: starting anew")
         if self.begun:
             self.screen.note(f"going on from step {self.begun} in {self.folder}")
-            names = ("batch", "versions")
+            names = ("config", "versions")
             for line in checkpoint.differences(self.saved.read_about(), about, names):
                 self.screen.note(f"note: {line}")
-        self.write(lambda: log.write_json(self.folder / "about.json", about))
+        self.write(lambda: log.write_json(self.folder / "config.json", about))
 
     def write(self, action: Callable[[], Any]) -> None:
         """Runs what writes; a full disk is told, and does not end the training."""

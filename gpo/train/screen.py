@@ -51,6 +51,19 @@ def duration(seconds: float) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
+def outcome(found: Mapping) -> str:
+    """`gpo.train.log.outcome` as a table: the figures before and after.
+
+    Reference: library word.
+    """
+    lines = [f"{'':12}before   after"]
+    for name, after in found["after"].items():
+        before = found["before"].get(name, float("nan"))
+        lines.append(f"{name:12}{before:6.3f}  {after:6.3f}")
+    lines.append(f"{found['steps']} steps in {found['seconds']:.0f} s, ")
+    return "\n".join(lines) + f"{found['step']:.2f} s a step"
+
+
 class Screen:
     """Shows a run: a bar with figures on a terminal, a line a step elsewhere.
 

@@ -13,7 +13,7 @@ from gpo import checks
 ROWS = ("data", "fsdp")
 # names end a path in the parameters, and so also in the optimiser's moments
 RULES: tuple[tuple[str, P], ...] = (
-    (r"embed$", P("tensor", "fsdp")),
+    (r"embed/embedding$", P("tensor", "fsdp")),
     (r"head/kernel$", P("fsdp", "tensor")),
     (r"(q|k|v|gate|up)/kernel$", P(None, "fsdp", "tensor")),
     (r"(o|down)/kernel$", P(None, "tensor", "fsdp")),
