@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Int
 
 from gpo import checks, segment
 
+Keys = str | tuple[str, ...]  # what `Batch.key` takes: columns that define a segment
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Batch:
     `batch["x"]` finds a field, an extra or a column of the plan.
     """
 
-    plan: Plan | None = None
+    plan: Any = None
     tokens: Any = None
     length: Any = None
     mask: Any = None
@@ -151,7 +153,7 @@ class Batch:
             f"level must be 'rollout', 'turn' or 'token', received {level!r}",
         )
         known = ("mask", "logp", "old_logp", "tokens", "entropy", "weight")
-        columns = [self.get(n) for n in known if self.get(n) is not None]
+        columns: list[Any] = [self.get(n) for n in known if self.get(n) is not None]
         checks.require(
             bool(columns), f"a token-level part needs one of {known}, none was passed"
         )

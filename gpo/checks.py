@@ -1,7 +1,7 @@
 """Checks of what users hand in: at trace time, naming the value and the cure."""
 
-import jax
 import jax.numpy as jnp
+from jax import core
 
 
 def require(condition: bool, message: str) -> None:
@@ -35,7 +35,7 @@ def fraction(name: str, value) -> None:
 
 def bounded(name: str, value, low=None, high=None) -> None:
     """Raises unless ``low <= value <= high`` for a concrete number; traced pass."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, core.Tracer):
         return
     above = low is None or value >= low
     below = high is None or value <= high

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from gpo import segment
 from gpo.base import Transform, part, stateless
-from gpo.batch import Batch
+from gpo.batch import Batch, Keys
 
 
 def keyed(value, batch: Batch, by):
@@ -17,7 +17,7 @@ def keyed(value, batch: Batch, by):
 
 
 @part
-def center(by="group", baseline: Callable = segment.mean) -> Transform:
+def center(by: Keys = "group", baseline: Callable = segment.mean) -> Transform:
     """Subtracts a baseline of the group: ``A_i = r_i - baseline(r)_i``.
 
     Args:
@@ -54,7 +54,7 @@ def center(by="group", baseline: Callable = segment.mean) -> Transform:
 
 @part
 def scale(
-    by="group", *, ddof: int = 1, eps: float, spread: Callable | None = None
+    by: Keys = "group", *, ddof: int = 1, eps: float, spread: Callable | None = None
 ) -> Transform:
     """Divides by a spread of the group: ``y_i = x_i / (std(x)_i + eps)``.
 
@@ -102,7 +102,13 @@ def mad(x, key, where=None):
 
 
 @part
-def zscore(by="group", *, ddof: int = 1, eps: float = 1e-4, scale_by=None) -> Transform:
+def zscore(
+    by: Keys = "group",
+    *,
+    ddof: int = 1,
+    eps: float = 1e-4,
+    scale_by: Keys | None = None,
+) -> Transform:
     """Standardises: ``A_i = (r_i - mean(r)_i) / (std(r)_i + eps)``.
 
     Args:
@@ -139,7 +145,7 @@ def zscore(by="group", *, ddof: int = 1, eps: float = 1e-4, scale_by=None) -> Tr
 
 
 @part
-def rescale_valid(by="group") -> Transform:
+def rescale_valid(by: Keys = "group") -> Transform:
     """Multiplies by the inverse share of groups with a signal.
 
     ``y_i = x_i · (#groups / #groups whose rewards differ)``, so that groups of equal

@@ -1,6 +1,7 @@
 """Step sizes from the effective sample size."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,11 +67,22 @@ def scale_by_ess(
         return scaled, state
 
     return optax.GradientTransformationExtraArgs(
-        lambda params: optax.EmptyState(), update
+        lambda params: optax.EmptyState(),
+        update,  # type: ignore[arg-type]
     )
 
 
-def after(transformation: Callable[[], optax.GradientTransformation], **arguments):
+class Around(NamedTuple):
+    """A ``gradient`` slot: called on an optimiser, it puts a transformation behind."""
+
+    transformation: optax.GradientTransformation
+    label: Label
+
+    def __call__(self, optimiser: optax.GradientTransformation):
+        return optax.chain(optimiser, self.transformation)
+
+
+def after(transformation: Callable[..., Any], **arguments) -> Around:
     """A ``gradient`` slot that runs a transformation on the optimiser's updates.
 
     Args:
@@ -83,11 +95,6 @@ def after(transformation: Callable[[], optax.GradientTransformation], **argument
 
     Reference: library word; `optax.chain`.
     """
-    made = transformation(**arguments)
     inner = Label(f"gradient.{transformation.__name__}", arguments)
-
-    def around(optimiser):
-        return optax.chain(optimiser, made)
-
-    around.label = Label("gradient.after", {"transformation": inner})
-    return around
+    label = Label("gradient.after", {"transformation": inner})
+    return Around(transformation(**arguments), label)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gpo import checks, segment
 from gpo.base import Transform, part, stateless
-from gpo.batch import Batch
+from gpo.batch import Batch, Keys
 
 
 def take(batch: Batch, rows) -> Batch:
@@ -72,7 +72,7 @@ def keep_rows(count: int, priority: Callable = magnitude) -> Transform:
 
 
 @part
-def drop_pivot(by="group") -> Transform:
+def drop_pivot(by: Keys = "group") -> Transform:
     """Takes the median row of each group out of the loss.
 
     One row a group: the first whose reward is the lower median. The row is marked as

@@ -21,6 +21,28 @@ from gpo.train import sharding
 from gpo.train.state import TrainState, partition
 
 
+class Compiled:
+    """A step as one program: call it on a state, which it takes over (donates).
+
+    The data set's tables are arguments of the program, not constants in it.
+    """
+
+    def __init__(self, step: Callable, tables):
+        self._jitted = jax.jit(step, donate_argnums=0)
+        self._tables = tables
+
+    def __call__(self, state: TrainState):
+        return self._jitted(state, self._tables)
+
+    def lower(self, state):
+        """The lowered program, for its cost and memory; takes ShapeDtypeStructs too."""
+        return self._jitted.lower(state, self._tables)
+
+    def compilations(self) -> int:
+        """How many programs were compiled so far: one, unless shapes changed."""
+        return self._jitted._cache_size()  # type: ignore[attr-defined]
+
+
 @dataclasses.dataclass(frozen=True)
 class Step:
     """A training step and its two halves, as functions of a `TrainState`.
@@ -29,7 +51,7 @@ class Step:
     init      ``(params, key, reference=None) -> TrainState``
     generate  ``(state, key) -> (Batch, state)``: choose, sample, score
     learn     ``(state, batch, key) -> (state, batch)``: credit, update
-    step      ``state -> (state, batch, metrics)``: both, jitted once, state donated
+    step      ``state -> (state, batch, metrics)``: both, `Compiled` once
     ========  =====================================================================
 
     ``generate`` and ``learn`` are pure and unjitted, for users' own steps.
@@ -38,7 +60,7 @@ class Step:
     init: Callable
     generate: Callable
     learn: Callable
-    step: Callable
+    step: Compiled
 
 
 def make_step(
@@ -104,7 +126,10 @@ def make_step(
         "multiple, or a recipe with an allocation",
     )
     cut = decode.cuts_support(recipe.logits, model.config.vocab)
-    tables = {"prompts": jnp.asarray(task.prompts), "length": jnp.asarray(task.length)}
+    tables: dict[str, Any] = {
+        "prompts": jnp.asarray(task.prompts),
+        "length": jnp.asarray(task.length),
+    }
     tables["columns"] = {k: jnp.asarray(v) for k, v in task.columns.items()}
     slot = None if is_identity(recipe.logits) else recipe.logits
     sampler = sampler or decode.plain(
@@ -204,7 +229,6 @@ def make_step(
         state = state._replace(recipe=copy(after._replace(**kept)))
         return state if mesh is None else sharding.place(state, mesh)
 
-    @functools.partial(jax.jit, donate_argnums=0)
     def both(state: TrainState, tables):
         key = jax.random.fold_in(state.key, state.step)
         k_generate, k_learn = jax.random.split(key)
@@ -212,12 +236,7 @@ def make_step(
         state, batch = learn(state, sampled, k_learn)
         return sharding.constrain(state, mesh), batch, summary(state, sampled, batch)
 
-    def step(state: TrainState):
-        return both(state, tables)
-
-    step.lower = lambda state: both.lower(state, tables)
-    step.compilations = both._cache_size
-    return Step(init, generate, learn, step)
+    return Step(init, generate, learn, Compiled(both, tables))
 
 
 def summary(state: TrainState, sampled: Batch, batch: Batch) -> dict:
