@@ -50,7 +50,7 @@ class Config:
     # rollouts of each prompt
     rollouts: int = 8
     # most new tokens of a rollout
-    length: int = 5
+    length: int = 4
     # training steps
     steps: int = 40
     # passes over the rollouts of a step
@@ -87,6 +87,10 @@ class Config:
     folder: str = "runs/addition"
     # go on with the run in the folder
     resume: bool = False
+    # also write the metrics for TensorBoard, into the folder (extra: track)
+    tensorboard: bool = False
+    # also send the metrics to this project at Weights & Biases (extra: track)
+    wandb: str = ""
 
 
 def load(config: Config):
@@ -129,12 +133,16 @@ def main(config: Config) -> dict:
         ).summary()  # fmt: skip
 
     settings = dataclasses.asdict(config) | {"resume": False}
+    trackers = [train.track.tensorboard(config.folder)] if config.tensorboard else []
+    if config.wandb:
+        trackers.append(train.track.wandb(project=config.wandb, config=settings))
     state = train.fit(
         step, step.init(params, k_train, reference=params),
         steps=config.steps, folder=config.folder, task=task, evaluate=evaluate,
         about=train.about(model, recipe, task, weights=weights, config=settings),
         resume=config.resume, again=train.command(), save_every=config.save_every,
         show_every=config.show_every, evaluate_every=config.evaluate_every,
+        trackers=trackers,
     )  # fmt: skip
     folder = pathlib.Path(config.folder)
     result = log.outcome(log.read(folder / "metrics.jsonl"))

@@ -60,7 +60,8 @@ def _public_name(factory) -> str:
     package, *path = factory.__module__.split(".")
     if package != "gpo" or path[0] in ("base", "combine"):
         return factory.__name__
-    return f"{path[-1 if path[0] == 'objective' else 0]}.{factory.__name__}"
+    named_by_module = path[0] == "objective" and path[-1] != "score"
+    return f"{path[-1 if named_by_module else 0]}.{factory.__name__}"
 
 
 def stateless(fn: Callable[[Any, Batch], Any]) -> Transform:
@@ -115,8 +116,10 @@ def apply(transform: Transform, value, *, key=None, **columns):
     Reference: library word.
     """
     value = _arrays(value)
-    batch = value if isinstance(value, Batch) else Batch()
-    batch = batch.replace(**{k: _arrays(v) for k, v in columns.items()})
+    columns = {k: _arrays(v) for k, v in columns.items()}
+    if isinstance(value, Batch):
+        value = value.replace(**columns)
+    batch = value if isinstance(value, Batch) else Batch.of(**columns)
     leaves = [x for x in jax.tree.leaves(value) if jnp.ndim(x) > 0]
     if not batch.columns() and leaves:
         batch = batch.replace(live=jnp.ones(leaves[0].shape[0], bool))

@@ -4,9 +4,9 @@
 A row says how the part is made, what it is given and which contracts it is excused
 from, with the reason. Contracts: ``golden``, ``permute`` (rows), ``relabel`` (groups),
 ``masked`` (junk where nothing is), ``removed`` (dead rows taken out), ``edges``,
-``single`` and ``equal`` (advantage exactly 0), ``sharded``, ``whole`` (couples rows:
-refuses a microbatch). What is the same for all rows has no name: jit, state, compile,
-structs, dtype, microbatches, documented.
+``single`` and ``equal`` (advantage exactly 0), ``whole`` (couples rows: refuses a
+microbatch). What all rows keep has no name: jit, state, compile, structs, dtype,
+sharded, microbatches, documented.
 """
 
 import dataclasses
@@ -15,9 +15,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import optax
+from golden import cases
 
 import gpo
-from golden import cases
 from gpo import (
     advantage,
     allocation,
@@ -108,7 +108,9 @@ ROWLESS = {
     "edges": "its value has no groups", "single": "no advantage",
     "equal": "no advantage", "whole": "its value has no groups",
 }  # fmt: skip
+NOT_CENTRED = {"single": "not centred", "equal": "not centred"}
 NO_ADVANTAGE = {"single": "no advantage", "equal": "no advantage"}
+TRIVIAL = LOCAL | NOT_CENTRED | {"golden": "returns what its function returns"}
 BATCHWIDE = {
     "single": "its baseline is the batch",
     "equal": "its baseline is the batch",
@@ -150,7 +152,7 @@ ADVANTAGES = rows(
             baseline=segment.leave_one_out)),
         ("advantage.center batch", lambda: advantage.center(()), BATCHWIDE),
         ("advantage.scale", lambda: advantage.scale(eps=1e-4),
-         {"single": "not centred", "equal": "not centred"}),
+         NOT_CENTRED),
         ("advantage.scale mad", lambda: gpo.chain(
             advantage.center(baseline=segment.lower_median),
             advantage.scale(eps=1e-3, spread=advantage.mad))),
@@ -159,19 +161,11 @@ ADVANTAGES = rows(
         ("advantage.zscore scale_by", lambda: advantage.zscore(scale_by=())),
         ("advantage.rescale_valid", lambda: gpo.chain(
             advantage.center(), advantage.rescale_valid())),
-        ("advantage.kl_to_go", lambda: advantage.kl_to_go(0.1), LOCAL | {
-            "single": "not centred", "equal": "not centred"}),
+        ("advantage.kl_to_go", lambda: advantage.kl_to_go(0.1), LOCAL | NOT_CENTRED),
         ("advantage.empirical_bayes", lambda: advantage.empirical_bayes(), BATCHWIDE),
-        ("identity", lambda: gpo.identity(), LOCAL | {
-            "single": "not centred", "equal": "not centred",
-            "golden": "returns what it is given"}),
-        ("stateless", lambda: gpo.stateless(lambda v, b: 2 * v), LOCAL | {
-            "single": "not centred", "equal": "not centred",
-            "golden": "returns what the function returns"}),
-        ("stochastic", lambda: gpo.stochastic(
-            lambda v, b, key: v), LOCAL | {
-            "single": "not centred", "equal": "not centred",
-            "golden": "returns what the function returns"}),
+        ("identity", lambda: gpo.identity(), TRIVIAL),
+        ("stateless", lambda: gpo.stateless(lambda v, b: 2 * v), TRIVIAL),
+        ("stochastic", lambda: gpo.stochastic(lambda v, b, key: v), TRIVIAL),
     ],
     lambda b: b.reward,
 )  # fmt: skip
@@ -192,8 +186,7 @@ COMBINATORS = rows(
             lambda v, b: b["length"] > 2, advantage.center(), advantage.zscore())),
         ("scheduled", lambda: gpo.scheduled(
             lambda coef: gpo.stateless(lambda v, b: v * coef.astype(v.dtype)),
-            coef=optax.linear_schedule(1.0, 0.0, 4)), LOCAL | {
-                "single": "not centred", "equal": "not centred"}),
+            coef=optax.linear_schedule(1.0, 0.0, 4)), LOCAL | NOT_CENTRED),
     ],
     lambda b: b.reward,
     {"golden": "tests/algebra/test_combine.py"},

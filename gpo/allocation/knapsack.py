@@ -8,7 +8,6 @@ from gpo import checks
 from gpo.base import Transform, part
 from gpo.curriculum.posterior import success_counts
 
-
 _sum = functools.partial(jnp.sum, dtype=jnp.int32)
 
 

@@ -190,7 +190,8 @@ def sample(
     checks.bounded("length", length, 1)
     rows = plan.context.shape[0]
     uniform = jax.vmap(lambda k: jax.random.uniform(k, (length,)))(row_keys(key, plan))
-    stops = jnp.asarray(stop or (-1,), jnp.int32)[None]
+    # a table, so that a task may name many tokens that end a row
+    ends = jnp.zeros(model.config.vocab, bool).at[jnp.asarray(stop, jnp.int32)].set(True)
     prefix, last = prefill(model, params, plan)
     columns = {
         "tokens": jnp.zeros((rows, length), jnp.int32),
@@ -222,8 +223,7 @@ def sample(
             for name, column in columns.items()
         }  # fmt: skip
         size = size + alive.astype(jnp.int32)
-        ended = jnp.any(drawn.token[:, None] == stops, axis=1)
-        return columns, alive & ~ended, size, state
+        return columns, alive & ~ends[drawn.token], size, state
 
     def more(loop):
         t, _, (_, alive, _, _) = loop

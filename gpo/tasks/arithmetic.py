@@ -38,7 +38,9 @@ def addition(
     """Sums of two numbers, asked of a language model in text.
 
     The reward is 1 where the first number that is written is the sum
-    (`base.leading`). Pairs are distinct, so `base.split` gives disjoint held-out sums.
+    (`base.leading`). A rollout ends with its first token that is no digit: what comes
+    after the number is neither sampled nor trained, since no reward depends on it. Pairs
+    are distinct, so `base.split` gives disjoint held-out sums.
 
     Args:
       tokenizer: of the model; digits must be tokens that merge with nothing before
@@ -71,10 +73,13 @@ def addition(
             "a template that ends where a token ends",
         )
     answer, answer_length = base.pad(answer_ids)
+    digits_of = text.digits(tokenizer)
+    ends = text.stops(tokenizer)
+    others = set(range(len(tokenizer))) - {*digits_of, *ends}
     return base.make(
         prompt_ids,
-        base.leading(text.digits(tokenizer)),
-        stop=text.stops(tokenizer),
+        base.leading(digits_of),
+        stop=(*ends, *sorted(others)),
         decode=text.decode(tokenizer),
         extract=base.first_number,
         columns={"answer": answer, "answer_length": answer_length},

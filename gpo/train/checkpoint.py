@@ -312,6 +312,7 @@ class Checkpoints:
         self._manager.close()
 
 
-def _short(error: BaseException, limit: int = 400) -> str:
+def _short(error: BaseException) -> str:
+    """The message without its middle, which is paths: what went wrong stands last."""
     text = f"{type(error).__name__}: {error}"
-    return text if len(text) <= limit else text[:limit] + " ..."
+    return text if len(text) <= 300 else f"{text[:80]} ... {text[-200:]}"

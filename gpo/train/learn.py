@@ -157,7 +157,7 @@ def update(
 
     value, (logp, entropy), grads = _accumulate(learner, loss, trained, (batch, *terms))
     batch = batch.replace(logp=logp, entropy=entropy)
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     ok = jnp.isfinite(value) & jnp.isfinite(norm)
     states = _advance(recipe, states, batch, k_objective)
     # optax mixes integer counts with floats, which strict promotion forbids

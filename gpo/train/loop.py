@@ -162,7 +162,8 @@ class _Run:
 
     def __post_init__(self):
         self.first, self.failures = hosts.is_first(), _failures(self.task)
-        last = None if self.saved.latest is None else self.begun
+        self.anew = self.saved.latest is None
+        last = None if self.anew else self.begun
         self.lines = {
             name: log.Lines(self.folder / f"{name}.jsonl", last)
             for name in (("metrics", "samples") if self.first else ())
@@ -170,9 +171,9 @@ class _Run:
 
     def settings(self, about, resume) -> None:
         """Says where a run goes on, and keeps what it is."""
-        if resume and not self.begun:
+        if resume and self.anew:
             self.screen.note(f"no complete checkpoint in {self.folder}: starting anew")
-        if self.begun:
+        if not self.anew:
             self.screen.note(f"going on from step {self.begun} in {self.folder}")
             names = ("config", "versions")
             for line in checkpoint.differences(self.saved.read_about(), about, names):
@@ -190,8 +191,8 @@ class _Run:
 
     def train(self, step: Step, state: TrainState, interrupt: Interrupt) -> TrainState:
         done = self.begun
-        if not done and self.evaluate is not None:
-            found = {"step": 0, **self.evaluated(state)}
+        if self.anew and self.evaluate is not None:
+            found = {"step": done, **self.evaluated(state)}
             self.write(lambda: self.lines["metrics"].write(found))
         while done < self.steps and not hosts.any_of(interrupt.wished):
             if done == self.begun:

@@ -1,5 +1,6 @@
 """Meshes and rules: where parameters and batch columns live."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -55,20 +56,22 @@ def path_name(path: Sequence[Any]) -> str:
     return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
 
 
-def _size(mesh: Mesh, axes) -> int:
-    axes = (axes,) if isinstance(axes, str) else axes
-    size = 1
-    for axis in axes:
-        size *= mesh.shape[axis]
-    return size
-
-
 def fit(spec: P, shape: Sequence[int], mesh: Mesh) -> P:
-    """The spec without the axes that do not divide their dimension."""
-    kept = [
-        axes if axes is None or n % _size(mesh, axes) == 0 else None
-        for axes, n in zip(spec, shape, strict=False)
-    ]
+    """The spec without the axes that do not divide their dimension.
+
+    Axes of one device and a trailing None go too: jit returns shardings in this form,
+    and a step whose output were placed in another form than its input compiles twice.
+    """
+    kept = []
+    for axes, n in zip(spec, shape, strict=False):
+        names = (axes,) if isinstance(axes, str) else axes or ()
+        names = tuple(name for name in names if mesh.shape[name] > 1)
+        whole = n % math.prod(mesh.shape[name] for name in names) == 0
+        kept.append(
+            (names if len(names) > 1 else names[0]) if whole and names else None
+        )
+    while kept and kept[-1] is None:
+        kept.pop()
     return P(*kept)
 
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conformance import pairs
 
 import gpo
-from conformance import pairs
 
 GOLDEN = json.loads(pathlib.Path(__file__).with_name("polgrad_golden.json").read_text())
 

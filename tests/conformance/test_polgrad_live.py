@@ -5,15 +5,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-
 from conformance import pairs
 
 pytest.importorskip(
     "polgrad", reason="needs the conformance extra: pip install 'gpo[conformance]'"
 )
-import torch  # noqa: E402
-from polgrad import registry, testing  # noqa: E402
-from polgrad.losses import ClipConfig  # noqa: E402
+import torch
+from polgrad import registry, testing
+from polgrad.losses import ClipConfig
 
 NAMES = [n for n in pairs.RECIPES if n != "grpo_kl"]  # polgrad strips the KL
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-
 import table
 from contracts import sample
+
 from gpo.base import Transform
 from gpo.batch import Batch
 from gpo.recipe import Auxiliary, Recipe, credit, gain, init_states, weigh
@@ -25,9 +25,7 @@ class Subject(NamedTuple):
 def of(made) -> Subject:
     """What a row makes, as a Subject; recipes return their terms of the loss."""
     if isinstance(made, Recipe):
-        return Subject(
-            functools.partial(_init, made), functools.partial(_terms, made)
-        )
+        return Subject(functools.partial(_init, made), functools.partial(_terms, made))
     if isinstance(made, Auxiliary):
         return of(Recipe(auxiliary=(made,)))
     if isinstance(made, Transform):
@@ -110,6 +108,7 @@ class Case(NamedTuple):
     row: table.Row
     subject: Subject
     run: Callable[..., Result]
+    eager: Callable[..., Result]
 
     def inputs(self, batch):
         """The row's value and columns on a batch."""
@@ -121,11 +120,16 @@ class Case(NamedTuple):
         key = jax.random.key(0) if key is None else key
         return self.run(value, self.subject.init(value, batch), batch, key)
 
+    def unjitted(self, value, batch) -> Result:
+        """The same, one operation at a time: XLA makes some products selections."""
+        state = self.subject.init(value, batch)
+        return self.eager(value, state, batch, jax.random.key(0))
+
 
 @functools.cache
 def case(name: str) -> Case:
     """The case of a row by name."""
     row = table.BY_NAME[name]
     subject = of(row.make())
-    run = jax.jit(functools.partial(_run, subject.update), donate_argnums=1)
-    return Case(row, subject, run)
+    eager = functools.partial(_run, subject.update)
+    return Case(row, subject, jax.jit(eager, donate_argnums=1), eager)

@@ -4,9 +4,9 @@ import importlib
 import types
 
 import pytest
+import table
 
 import gpo
-import table
 
 KINDS = (
     "advantage", "allocation", "auxiliary", "behaviour", "buffer", "context",
@@ -68,3 +68,15 @@ def test_every_row_has_golden_numbers_or_says_why_not():
 
 def test_row_names_are_unique():
     assert len(table.BY_NAME) == len(table.TABLE)
+
+
+CONTRACTS = {
+    "golden", "permute", "relabel", "masked", "removed", "edges", "single", "equal",
+    "whole",
+}  # fmt: skip
+
+
+def test_excuses_are_known_and_have_a_reason():
+    for row in table.TABLE:
+        assert row.excused.keys() <= CONTRACTS, row.name
+        assert all(len(reason) > 5 for reason in row.excused.values()), row.name

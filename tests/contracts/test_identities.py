@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contracts import sample
 
 import gpo
-from contracts import sample
 from gpo import advantage, objective, recipes, sampling, segment, weight
 from gpo.objective import ratio, regulariser, trust
 
@@ -237,9 +237,7 @@ def test_on_policy_every_row_is_effective():
 
 
 def test_effective_rows_have_no_scale():
-    one = BATCH.replace(
-        mask=jnp.ones_like(BATCH.mask), live=jnp.ones_like(BATCH.live)
-    )
+    one = BATCH.replace(mask=jnp.ones_like(BATCH.mask), live=jnp.ones_like(BATCH.live))
     share = gpo.gradient.ess.effective_share
     same(share(one.replace(old_logp=one.old_logp + 30.0)), share(one))
 

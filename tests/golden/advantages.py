@@ -1,7 +1,8 @@
 """Golden advantages and rewards."""
 
-import gpo
 from golden.case import NAN, Golden
+
+import gpo
 from gpo import advantage, reward, segment
 
 ONE = [0, 0, 0, 0]

@@ -1,5 +1,7 @@
 """What a golden number is."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 NAN, INF = float("nan"), float("inf")
@@ -25,6 +27,6 @@ class Golden(NamedTuple):
     part: Any
     value: Any
     expected: Any
-    columns: dict[str, Any] = {}
+    columns: Mapping[str, Any] = MappingProxyType({})
     grad: Any = None
     atol: float = 1e-9

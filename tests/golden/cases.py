@@ -2,6 +2,4 @@
 
 from golden import advantages, objectives, parts, recipes
 
-BY_NAME = (
-    advantages.BY_NAME | objectives.BY_NAME | parts.BY_NAME | recipes.BY_NAME
-)
+BY_NAME = advantages.BY_NAME | objectives.BY_NAME | parts.BY_NAME | recipes.BY_NAME

@@ -2,8 +2,9 @@
 
 import math
 
-import gpo
 from golden.case import NAN, Golden
+
+import gpo
 from gpo import objective
 from gpo.objective import ratio, regulariser, trust
 from gpo.recipe import Recipe

@@ -2,8 +2,9 @@
 
 import math
 
-import gpo
 from golden.case import INF, NAN, Golden
+
+import gpo
 from gpo import gradient, sampling, select, weight
 
 LN = math.log

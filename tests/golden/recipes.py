@@ -7,10 +7,11 @@ advantages are +-A with A = .5 / (sqrt(1/2) + 1e-4).
 
 import math
 
-import gpo
 from golden.advantages import EBPO_IDS, EBPO_R, NUDGE, NUDGE_R
 from golden.case import Golden
 from golden.parts import ENTROPY
+
+import gpo
 from gpo import auxiliary, recipes, weight
 from gpo.recipe import Recipe
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-
-import gpo
 import table
 from golden.case import Golden
+
+import gpo
 from gpo.recipe import Recipe, credit, init_states
 
 CASES = [

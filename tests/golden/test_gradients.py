@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import gpo
 import table
 from contracts import sample
 from contracts.subject import of
+
+import gpo
 from gpo.objective import ratio, trust
 
 STEP = 1e-6

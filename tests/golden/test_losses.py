@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import gpo
 import table
 from contracts import sample
+
+import gpo
 from gpo import advantage, metrics, objective, recipes, sampling, segment, weight
 from gpo.objective import regulariser
 from gpo.recipe import Recipe, surrogate, weigh
@@ -98,15 +98,20 @@ def test_t6_half_empty(aggregation, loss):
     np.testing.assert_allclose(shown["live"], 0.5)
 
 
+PADDED = {
+    "grpo kl": recipes.grpo(kl=0.1),
+    "dapo": recipes.dapo(),
+    "gspo": recipes.gspo(0.2, 0.2),
+    "cispo": recipes.cispo(),
+    "rloo": recipes.rloo(),
+    "gpg": recipes.gpg(),
+    "dr_grpo": recipes.dr_grpo(budget=2),
+    "bnpo": recipes.bnpo(),
+}
+
+
 @pytest.mark.parametrize("junk", [NAN, np.inf, -np.inf, 1e3])
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        recipes.grpo(kl=0.1), recipes.dapo(), recipes.gspo(0.2, 0.2), recipes.cispo(),
-        recipes.rloo(), recipes.gpg(), recipes.dr_grpo(budget=2), recipes.bnpo(),
-    ],
-    ids=gpo.describe,
-)  # fmt: skip
+@pytest.mark.parametrize("recipe", PADDED.values(), ids=PADDED.keys())
 def test_t7_padding_is_like_no_padding(recipe, junk):
     def run(width, junk):
         def pad(x):
@@ -115,7 +120,9 @@ def test_t7_padding_is_like_no_padding(recipe, junk):
         columns = {"old_logp": pad(-1.2), "ref_logp": pad(-0.9)}
         mask = jnp.asarray([[True] + [False] * (width - 1)] * 2)
         return jax.value_and_grad(
-            lambda x: gpo.loss(recipe, x, mask=mask, advantage=[1.0, -0.5], **columns)[0]
+            lambda x: gpo.loss(recipe, x, mask=mask, advantage=[1.0, -0.5], **columns)[
+                0
+            ]
         )(pad(-1.0))
 
     value, grad = run(2, junk)
@@ -123,6 +130,17 @@ def test_t7_padding_is_like_no_padding(recipe, junk):
     np.testing.assert_allclose(value, alone, rtol=1e-6)
     np.testing.assert_allclose(grad[:, :1], own, rtol=1e-6)
     assert np.all(np.asarray(grad[:, 1]) == 0)
+
+
+def test_t7_for_objectives_that_forget_the_mask():
+    """The loss selects valid tokens, whatever a user's own objective does."""
+    careless = Recipe(objective=gpo.stateless(lambda value, batch: jnp.exp(value)))
+    logp = jnp.asarray([[0.0, NAN], [NAN, NAN]])
+    value, grad = jax.value_and_grad(
+        lambda x: gpo.loss(careless, x, mask=[[1, 0], [0, 0]], advantage=[1.0, 1.0])[0]
+    )(logp)
+    assert float(value) == -1
+    np.testing.assert_array_equal(np.asarray(grad)[0, 0], -1)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +211,41 @@ def test_t20_whitening_counts_rows_not_tokens():
     mask = jnp.asarray([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0]], bool)
     batch = gpo.Batch.of(reward=r, group=jnp.zeros(4, jnp.int32), mask=mask)
     recipe = recipes.gdpo(eps=0.0)
-    states = gpo.recipe.init_states(
-        recipe, reward=r, advantage=r[:, 0], select=batch
-    )
+    states = gpo.recipe.init_states(recipe, reward=r, advantage=r[:, 0], select=batch)
     found, _ = gpo.credit(recipe, states, batch, None)
     # with ddof 1 twice: norm then sum gives (x, -x, 0, 0), whitened by sqrt(2 x^2 / 3)
     np.testing.assert_allclose(
         found.advantage, [1.5**0.5, -(1.5**0.5), 0, 0], atol=1e-6
     )
+
+
+def test_gdpo_skips_what_does_not_apply():
+    """[70]: missing rewards vote nowhere; a row without any is out, with advantage 0."""
+    rewards = [[1.0, 1], [1, 0], [0, 0], [NAN, 1], [NAN, NAN], [0, 1], [1, 0]]
+    rewards = jnp.asarray(rewards)
+    ids = jnp.asarray([0, 0, 0, 1, 1, 1, 1], jnp.int32)
+
+    def credited(rows):
+        batch = gpo.Batch.of(reward=rewards[rows], group=ids[rows])
+        recipe = recipes.gdpo()
+        return gpo.credit(recipe, gpo.recipe.init_states(
+            recipe, reward=batch.reward, advantage=batch.reward[:, 0], select=batch
+        ), batch, None)[0]  # fmt: skip
+
+    every, without = jnp.arange(7), jnp.asarray([0, 1, 2, 3, 5, 6])
+    found = credited(every)
+    assert found.live.tolist() == [True] * 4 + [False] + [True] * 2
+    assert float(found.advantage[4]) == 0
+    np.testing.assert_allclose(
+        found.advantage[without], credited(without).advantage, atol=1e-6
+    )
+    # row 3 has its second reward only: (1 - 2/3) / (std1 + eps), by the members (1, 1, 0)
+    half = gpo.apply(advantage.zscore(), [1.0, 1.0, 0.0], group=[0] * 3)
+    summed = gpo.apply(
+        gpo.chain(gpo.per_column(advantage.zscore()), gpo.reward.total()),
+        rewards, group=ids,
+    )  # fmt: skip
+    np.testing.assert_allclose(summed[3], half[0], rtol=1e-6)
 
 
 def test_t21_pass_at_k():

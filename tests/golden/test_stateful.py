@@ -30,10 +30,14 @@ def test_mopps_posterior(decay, second, mean):
     """[187]: n = 8, s = .25, then .5; prompts that were not tried stay as they are."""
     part = curriculum.mopps(decay=decay)
     state = part.init(jnp.zeros(3))
-    _, state = part.update(jnp.zeros(3), state, outcome([1] * 8, [1] * 2 + [0] * 6), KEY)
+    _, state = part.update(
+        jnp.zeros(3), state, outcome([1] * 8, [1] * 2 + [0] * 6), KEY
+    )
     np.testing.assert_allclose(state["a"], [1, 3, 1])
     np.testing.assert_allclose(state["b"], [1, 7, 1])
-    _, state = part.update(jnp.zeros(3), state, outcome([1] * 8, [1] * 4 + [0] * 4), KEY)
+    _, state = part.update(
+        jnp.zeros(3), state, outcome([1] * 8, [1] * 4 + [0] * 4), KEY
+    )
     np.testing.assert_allclose((state["a"][1], state["b"][1]), second)
     a, b = float(state["a"][1]), float(state["b"][1])
     np.testing.assert_allclose(a / (a + b), mean, atol=1e-6)
@@ -184,7 +188,8 @@ def test_knapsack_reads_rows_not_candidates():
     rates = jnp.asarray([0.05, 0.3, 0.9, 0.0])
     state = {"rate": rates, "seen": jnp.ones(4, bool)}
     batch = gpo.Batch.of(
-        candidates=jnp.asarray([0, 1, 2], jnp.int32), row=jnp.arange(12, dtype=jnp.int32)
+        candidates=jnp.asarray([0, 1, 2], jnp.int32),
+        row=jnp.arange(12, dtype=jnp.int32),
     )
     shares, after = part.update(jnp.full((3,), 1 / 3), state, batch, KEY)
     np.testing.assert_allclose(shares * 12, [2, 8, 2], rtol=1e-6)

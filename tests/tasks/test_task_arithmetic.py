@@ -23,7 +23,9 @@ def test_text_addition(tokenizer):
     assert 10 <= a <= 99 and 10 <= b <= 99
     size = task.columns["answer_length"][0]
     assert task.decode(task.columns["answer"][0, :size]) == str(a + b)
-    assert task.stop == (tokenizer.eos_token_id,)
+    assert task.stop[0] == tokenizer.eos_token_id
+    digits = set(range(len(tokenizer))) - {*task.stop}
+    assert {tokenizer.decode(i) for i in digits} == set("0123456789")
     assert task.extract("57 and 3") == "57"
     tokens, length = base.demonstrations(task)
     assert task.score(rollouts(task, tokens, length)).tolist() == [1] * 50
