@@ -15,7 +15,7 @@ import jax
 from gpo import checks
 from gpo.batch import Batch
 from gpo.tasks.base import Task
-from gpo.train import checkpoint, curves, hosts, log, screen
+from gpo.train import checkpoint, curves, hosts, log, screen, sharding
 from gpo.train.state import TrainState
 from gpo.train.step import Step
 from gpo.train.track import Tracker
@@ -112,8 +112,10 @@ def fit(
     Reference: library word.
     """
     folder = pathlib.Path(folder)
+    # together, before the first process makes it
+    there = hosts.any_of((folder / "metrics.jsonl").exists())
     checks.require(
-        resume or not (folder / "metrics.jsonl").exists(),
+        resume or not there,
         f"{folder} already holds a run: pass resume=True (--resume) to go on with it, "
         "or choose another folder (--folder)",
     )
@@ -123,7 +125,7 @@ def fit(
     if saved.latest is None:
         # restored arrays are committed to their devices; committing these as well gives
         # one program for both, which the next process finds in its cache
-        state = jax.device_put(state, jax.tree.map(lambda x: x.sharding, placed))
+        state = sharding.put(state, jax.tree.map(lambda x: x.sharding, placed))
     else:
         del state  # two states may not fit
         state = saved.restore(placed)
@@ -226,7 +228,7 @@ class _Run:
             self.show(batch, done)
         self.check_finite(state, batch, row, done)
         self.attempt(self.saved.check)
-        if self.due(self.save_every, done):
+        if self.due(self.save_every, done) and done < self.steps:
             self.save(state)
 
     def due(self, every: int, done: int) -> bool:

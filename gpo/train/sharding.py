@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -95,7 +96,19 @@ def parameter_shardings(tree, mesh: Mesh, rules=RULES):
 
 def place(tree, mesh: Mesh, rules=RULES):
     """Puts a tree (parameters, a `TrainState`) on the mesh by the rules."""
-    return jax.device_put(tree, parameter_shardings(tree, mesh, rules))
+    return put(tree, parameter_shardings(tree, mesh, rules))
+
+
+def put(tree, shardings):
+    """`jax.device_put` that also takes PRNG keys to meshes of several processes."""
+
+    def one(x, sharding):
+        if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.device_put(x, sharding)
+        data = jax.device_put(jax.random.key_data(x), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+
+    return jax.tree.map(one, tree, shardings)
 
 
 def constrain(tree, mesh: Mesh | None, rules=RULES):

@@ -9,8 +9,8 @@ import sys
 
 import jax
 import pytest
-from experiments import addition
 
+from experiments import addition
 from gpo.train import log
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -62,7 +62,9 @@ def test_ctrl_c_on_the_command_line(tmp_path):
     words = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
     words = [sys.executable, "-m", "experiments.addition", *words]
     words += ["--folder", str(tmp_path / "run"), "--steps", "100000"]
-    environment = os.environ | {"GPO_CACHE": str(tmp_path / "cache")}
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)
+    }
     process = subprocess.Popen(
         words, cwd=ROOT, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -180,10 +180,7 @@ def test_updates_that_are_not_finite_stop_the_run_with_their_rows(tmp_path):
 
 
 def test_a_real_step_that_is_not_finite_stops(tmp_path):
-    def endless(batch):
-        return jax.numpy.where(batch["row"] == 5, jax.numpy.inf, 0.5)
-
-    task = cases.make_task(endless)
+    task = cases.ENDLESS
     step = cases.make_step(task=task)
     with pytest.raises(FloatingPointError):
         fit(tmp_path, step, cases.fresh(step), task=task, patience=2)

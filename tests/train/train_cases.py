@@ -32,7 +32,12 @@ def make_task(score=arithmetic.digit_share, count=12, seed=0):
     return base.make(prompts, score, stop=(STOP,), decode=text, columns=columns)
 
 
-TASK = make_task()
+def endless(batch):
+    """Partial credit, and an infinite reward for row 5."""
+    return jnp.where(batch["row"] == 5, jnp.inf, arithmetic.digit_share(batch))
+
+
+TASK, ENDLESS = make_task(), make_task(endless)
 MODEL = decoder.decoder(decoder.tiny(VOCAB, layers=1, dim=16, heads=2))
 
 
