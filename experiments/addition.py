@@ -46,7 +46,7 @@ class Config:
     # problems held out for the evaluations
     held_out: int = 200
     # prompts a step
-    prompts: int = 8
+    prompts: int = 16
     # rollouts of each prompt
     rollouts: int = 8
     # most new tokens of a rollout

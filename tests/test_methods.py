@@ -27,6 +27,16 @@ def test_json():
     entries = {n for r in rows for n in r["entries"]}
     assert {187, 149, 90, 70, 84, 3, 280, 316, 171, 200, 285} <= entries
     names = {r["name"] for r in rows}
-    base = ["grpo", "bnpo", "dr_grpo", "rloo", "reinforce_pp", "dapo", "gspo", "cispo", "gpg"]
+    base = [
+        "grpo",
+        "bnpo",
+        "dr_grpo",
+        "rloo",
+        "reinforce_pp",
+        "dapo",
+        "gspo",
+        "cispo",
+        "gpg",
+    ]
     assert {f"gpo.recipes.{n}" for n in base} <= names
     assert {"gpo.apply", "gpo.loss", "gpo.segment.quantile"} <= names

@@ -139,6 +139,23 @@ def cuts_support(logits: Transform, vocab: int) -> bool:
         return bool(jnp.any(out == -jnp.inf))
 
 
+def working_copy(model: Model, params):
+    """The weights in the dtype of the model's activations, converted once.
+
+    Inside a decoding loop every step would convert them again. Norm scales stay: they
+    are used in float32. The gradient reaches the parameters in their own dtype.
+    """
+    dtype = jnp.dtype(model.config.dtype)
+
+    def cast(path, x):
+        kept = jax.tree_util.keystr(path[-1:], simple=True) == "scale"
+        return (
+            x if kept or not jnp.issubdtype(x.dtype, jnp.floating) else x.astype(dtype)
+        )
+
+    return jax.tree_util.tree_map_with_path(cast, params)
+
+
 def prefill(model: Model, params, plan: Plan, remat=None):
     """Reads each context once: (memory of C rows, (C, D) hidden of the last tokens)."""
     at = jnp.arange(plan.contexts.shape[1], dtype=jnp.int32)[None]
@@ -191,7 +208,10 @@ def sample(
     rows = plan.context.shape[0]
     uniform = jax.vmap(lambda k: jax.random.uniform(k, (length,)))(row_keys(key, plan))
     # a table, so that a task may name many tokens that end a row
-    ends = jnp.zeros(model.config.vocab, bool).at[jnp.asarray(stop, jnp.int32)].set(True)
+    ends = (
+        jnp.zeros(model.config.vocab, bool).at[jnp.asarray(stop, jnp.int32)].set(True)
+    )
+    params = working_copy(model, params)
     prefix, last = prefill(model, params, plan)
     columns = {
         "tokens": jnp.zeros((rows, length), jnp.int32),
@@ -286,6 +306,7 @@ def token_logp(
     """
     plan, tokens = batch.plan, batch["tokens"]
     rows, length = tokens.shape
+    params = working_copy(model, params)
     prefix, last = prefill(model, params, plan, remat)
     hidden = last[plan.context][:, None]
     if length > 1:

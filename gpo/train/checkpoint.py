@@ -19,6 +19,7 @@ from gpo import checks
 from gpo.models.decoder import Model
 from gpo.recipe import Recipe, describe
 from gpo.tasks import base
+from gpo.train import sharding
 from gpo.train.sharding import path_name
 
 # what a run must keep to be continued; its settings and versions may change
@@ -117,11 +118,13 @@ def _shapes(state) -> dict[str, str]:
 
 def _stored(leaf):
     """A `jax.ShapeDtypeStruct` of what is written for a leaf, with its placement."""
-    data = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    sharding = getattr(leaf, "sharding", None)
-    if sharding is None:
-        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=sharding)
+    placed = getattr(leaf, "sharding", None)
+    if placed is None:
+        placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    if _is_key(leaf):
+        placed = sharding.key_data(placed, leaf.ndim)
+        leaf = jax.eval_shape(jax.random.key_data, leaf)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placed)
 
 
 class Checkpoints:

@@ -208,7 +208,7 @@ class _Run:
 
     def finished(self, state, batch: Batch, metrics, done: int, seconds: float) -> None:
         """Logs, shows, evaluates and saves after a step, as often as each is due."""
-        tokens = int(hosts.read(batch["length"]).sum())
+        tokens = metrics["tokens"]
         row = {"step": done, "seconds": seconds, "tokens_per_second": tokens / seconds}
         row |= log.clean(metrics)
         failures = _failures(self.task) - self.failures

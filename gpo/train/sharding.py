@@ -65,12 +65,12 @@ def fit(spec: P, shape: Sequence[int], mesh: Mesh) -> P:
     """
     kept = []
     for axes, n in zip(spec, shape, strict=False):
-        names = (axes,) if isinstance(axes, str) else axes or ()
-        names = tuple(name for name in names if mesh.shape[name] > 1)
-        whole = n % math.prod(mesh.shape[name] for name in names) == 0
-        kept.append(
-            (names if len(names) > 1 else names[0]) if whole and names else None
-        )
+        names = [axes] if isinstance(axes, str) else list(axes or ())
+        names = [name for name in names if mesh.shape[name] > 1]
+        if not names or n % math.prod(mesh.shape[name] for name in names):
+            kept.append(None)
+        else:
+            kept.append(tuple(names) if len(names) > 1 else names[0])
     while kept and kept[-1] is None:
         kept.pop()
     return P(*kept)
@@ -105,10 +105,19 @@ def put(tree, shardings):
     def one(x, sharding):
         if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.device_put(x, sharding)
-        data = jax.device_put(jax.random.key_data(x), sharding)
+        placed = key_data(sharding, x.ndim)
+        data = jax.device_put(jax.random.key_data(x), placed)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
 
     return jax.tree.map(one, tree, shardings)
+
+
+def key_data(sharding, ndim: int):
+    """The sharding of the words of PRNG keys (..., words), in the form jit returns."""
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    missing = (None,) * (ndim - len(sharding.spec))
+    return NamedSharding(sharding.mesh, P(*sharding.spec, *missing, None))
 
 
 def constrain(tree, mesh: Mesh | None, rules=RULES):

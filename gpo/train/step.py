@@ -247,6 +247,7 @@ def summary(state: TrainState, sampled: Batch, batch: Batch) -> dict:
         metrics.summary(batch)
         | metrics.summary(scored)
         | {
+            "tokens": jnp.sum(sampled["length"]),
             "loss": batch["loss"],
             "grad_norm": batch["grad_norm"],
             "skipped": state.skipped,

@@ -23,11 +23,11 @@ def policy(table):
         if memory.k is None:  # a prefix must hold something
             kept = jnp.zeros((1, *tokens.shape, 1, 2)).swapaxes(2, 3)
             memory = memory.replace(k=kept, v=kept, position=position)
-        return jnp.log(params)[tokens], memory
+        return jnp.log(params["table"])[tokens], memory
 
     config = cases.MODEL.config.replace(vocab=VOCAB)
     model = Model(lambda key: None, extend, lambda params, hidden: hidden, config)
-    return model, jnp.asarray(table, jnp.float32)
+    return model, {"table": jnp.asarray(table, jnp.float32)}
 
 
 def table():
@@ -106,11 +106,11 @@ def test_draws_depend_on_key_and_problem_only():
 
 def test_one_program_for_chunks_and_calls():
     problems, before = task([0, 1, 2, 1, 2]), _run._cache_size()
-    make = lambda table: train.evaluate(
-        MODEL, table, problems, samples=3, length=2, batch=2, key=KEY
+    make = lambda params: train.evaluate(
+        MODEL, params, problems, samples=3, length=2, batch=2, key=KEY
     )
     make(PARAMS)
-    make(PARAMS * 0.5 + 0.5 / VOCAB)
+    make(jax.tree.map(lambda x: x * 0.5 + 0.5 / VOCAB, PARAMS))
     assert _run._cache_size() == before + 1
 
 

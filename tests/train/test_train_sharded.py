@@ -27,15 +27,20 @@ def alone():
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (8, 1, 1), (1, 8, 1)])
-def test_a_mesh_changes_nothing(alone, shape):
+def test_a_mesh_changes_nothing(alone, shape, tmp_path):
     params, seen, state, step = two_steps(train.make_mesh(*shape))
     for (tokens, metrics), (same, expected) in zip(seen, alone[1], strict=True):
         np.testing.assert_array_equal(tokens, same)
         for name, value in expected.items():
             assert metrics[name] == pytest.approx(value, abs=1e-5), name
     assert cases.furthest(params, alone[0]) < 1e-5
-    assert step.step.compilations() == 1
     assert len(state.params["layers"]["mlp"]["up"]["kernel"].sharding.device_set) == 8
+    saved = train.Checkpoints(tmp_path, cases.about())
+    saved.save(state)
+    saved.wait()
+    step.step(saved.restore(train.structure(state)))
+    assert step.step.compilations() == 1
+    saved.close()
 
 
 def test_parameters_are_split_by_the_rules():
