@@ -59,8 +59,10 @@ class Config:
     minibatches: int = 1
     # parts of a minibatch whose gradients are added up, to save memory
     microbatches: int = 1
-    # of AdamW
+    # of AdamW, at the start
     learning_rate: float = 2e-5
+    # share of it that is left at the last step; it falls on a cosine
+    final_rate: float = 0.1
     # decay of AdamW's second moment
     b2: float = 0.99
     # of AdamW
@@ -114,7 +116,11 @@ def main(config: Config) -> dict:
     optimiser = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
-            config.learning_rate, b2=config.b2, weight_decay=config.weight_decay
+            optax.cosine_decay_schedule(
+                config.learning_rate, max(config.steps, 1), config.final_rate
+            ),
+            b2=config.b2,
+            weight_decay=config.weight_decay,
         ),
     )
     step = train.make_step(

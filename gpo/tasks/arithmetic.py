@@ -32,13 +32,15 @@ def addition(
     n: int | None = None,
     *,
     seed: int = 0,
+    partial: float = 0.5,
     template: str = TEMPLATE,
     max_length: int | None = None,
 ) -> base.Task:
     """Sums of two numbers, asked of a language model in text.
 
-    The reward is 1 where the first number that is written is the sum
-    (`base.leading`). A rollout ends with its first token that is no digit: what comes
+    The reward is 1 where the first number that is written is the sum (`base.leading`),
+    else ``partial`` times the share of the sum's digits that stand in their place
+    (`digit_share`); only the 1 counts as correct. A rollout ends with its first token that is no digit: what comes
     after the number is neither sampled nor trained, since no reward depends on it. Pairs
     are distinct, so `base.split` gives disjoint held-out sums.
 
@@ -48,6 +50,8 @@ def addition(
       digits: of each number; 2: from 10 to 99.
       n: pairs to draw; None: all of them, in random order.
       seed: of the draw.
+      partial: credit for right digits of a wrong sum, in [0, 1); 0: all or nothing. It
+        gives a signal to groups without a right answer.
       template: the prompt, with ``{a}`` and ``{b}``; special tokens are parsed and none
         is added.
       max_length: the longest prompt allowed, in tokens.
@@ -59,6 +63,7 @@ def addition(
     Reference: library word.
     """
     checks.bounded("digits", digits, low=1)
+    checks.bounded("partial", partial, 0, 0.99)
     pairs = _pairs(10 ** (digits - 1), 10**digits, n, seed)
     prompts = [template.format(a=a, b=b) for a, b in pairs]
     answers = [str(a + b) for a, b in pairs]
@@ -78,7 +83,7 @@ def addition(
     others = set(range(len(tokenizer))) - {*digits_of, *ends}
     return base.make(
         prompt_ids,
-        base.leading(digits_of),
+        or_else(base.leading(digits_of), digit_share, partial),
         stop=(*ends, *sorted(others)),
         decode=text.decode(tokenizer),
         extract=base.first_number,
@@ -160,6 +165,20 @@ def _places(numbers: np.ndarray, places: int, radix: int) -> np.ndarray:
     """(N, places) digits, the most significant first."""
     powers = radix ** np.arange(places)[::-1]
     return (numbers[:, None] // powers % radix).astype(np.int32)
+
+
+def or_else(whole: base.Score, part: base.Score, weight: float) -> base.Score:
+    """Full credit, or else some: ``r = max(whole, weight · part)``.
+
+    Args:
+      whole: a score of 0 and 1.
+      part: a score in [0, 1], for rows that ``whole`` gives 0.
+      weight: of it, below 1.
+    Returns:
+      Batch -> (B,) float32.
+    Reference: library word.
+    """
+    return lambda batch: jnp.maximum(whole(batch), weight * part(batch))
 
 
 def digit_share(batch: Batch) -> Float[Array, " B"]:

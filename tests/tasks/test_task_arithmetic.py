@@ -31,7 +31,15 @@ def test_text_addition(tokenizer):
     assert task.score(rollouts(task, tokens, length)).tolist() == [1] * 50
     tokens[:, 0] = task.columns["answer"][:, 1]
     right = task.columns["answer"][:, 0] == task.columns["answer"][:, 1]
-    assert task.score(rollouts(task, tokens, length)).tolist() == right.tolist()
+    found = np.asarray(task.score(rollouts(task, tokens, length)))
+    assert ((found == 1) == right).all()
+    size = task.columns["answer_length"]
+    share = tokens[:, :3] == task.columns["answer"][:, :3]
+    share = (share & (np.arange(3)[None] < size[:, None])).sum(1) / size
+    np.testing.assert_allclose(found, np.where(right, 1, share / 2), rtol=1e-6)
+    strict = arithmetic.addition(tokenizer, n=50, seed=1, partial=0.0)
+    found = strict.score(rollouts(strict, tokens, length))
+    assert found.tolist() == right.tolist()
 
 
 def test_text_addition_is_distinct_and_seeded(tokenizer):
