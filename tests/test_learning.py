@@ -15,7 +15,7 @@ from gpo.tasks import arithmetic, base
 CONFIG = arena.Config(seeds=2, steps=40)
 MODEL = decoder(tiny(13))
 # hints: the plus sign before the prompt, which teaches nothing and must not hurt
-ARGUMENTS = {"nudge": ([[10]],), "dapo": (0.2, 0.28, 3, 1)}
+ARGUMENTS = {"nudge": ([[10]],), "dapo": (0.2, 0.28, 4, 1)}
 ODD = dataclasses.replace(CONFIG, group=9)
 
 

@@ -208,7 +208,8 @@ class _Run:
 
     def finished(self, state, batch: Batch, metrics, done: int, seconds: float) -> None:
         """Logs, shows, evaluates and saves after a step, as often as each is due."""
-        tokens = metrics["tokens"]
+        sampled = metrics.get("tokens")  # a step of one's own may not count them
+        tokens = int(hosts.read(batch["length"]).sum()) if sampled is None else sampled
         row = {"step": done, "seconds": seconds, "tokens_per_second": tokens / seconds}
         row |= log.clean(metrics)
         failures = _failures(self.task) - self.failures

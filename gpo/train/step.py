@@ -28,8 +28,13 @@ class Compiled:
     """
 
     def __init__(self, step: Callable, tables):
-        self._jitted = jax.jit(step, donate_argnums=0)
-        self._tables = tables
+        self._traced, self._tables = 0, tables
+
+        def counted(state, tables):
+            self._traced += 1  # runs when it is traced only
+            return step(state, tables)
+
+        self._jitted = jax.jit(counted, donate_argnums=0)
 
     def __call__(self, state: TrainState):
         return self._jitted(state, self._tables)
@@ -39,8 +44,11 @@ class Compiled:
         return self._jitted.lower(state, self._tables)
 
     def compilations(self) -> int:
-        """How many programs were compiled so far: one, unless shapes changed."""
-        return self._jitted._cache_size()  # type: ignore[attr-defined]
+        """How many programs were made so far: one, unless shapes changed.
+
+        Counted as the step is traced: jit's own cache is bounded and forgets.
+        """
+        return self._traced
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,8 +48,8 @@ def test_paths_name_recipes_and_users_own(tmp_path, monkeypatch):
 def test_a_path_that_leads_nowhere_lists_what_is_there():
     with pytest.raises(ValueError, match="it has ar3po, .* Did you mean 'dapo'"):
         cli.resolve("gpo.recipes.dappo")
-    with pytest.raises(ValueError, match="no module 'recipes' for 'recipes.dapo'"):
-        cli.resolve("recipes.dapo")
+    with pytest.raises(ValueError, match="no module 'nowhere' for 'nowhere.dapo'"):
+        cli.resolve("nowhere.dapo")
     with pytest.raises(ValueError, match="gpo.recipes has no 'nonsense'"):
         cli.resolve("gpo.recipes.nonsense.deeper")
 

@@ -10,7 +10,6 @@ import gpo
 from gpo import sampling, train
 from gpo.models.decoder import Model
 from gpo.tasks import base, text
-from gpo.train.evaluate import _run
 
 VOCAB, STOP, KEY = 6, 5, jax.random.key(2)
 
@@ -105,13 +104,19 @@ def test_draws_depend_on_key_and_problem_only():
 
 
 def test_one_program_for_chunks_and_calls():
-    problems, before = task([0, 1, 2, 1, 2]), _run._cache_size()
+    problems, traced = task([0, 1, 2, 1, 2]), []
+
+    def score(batch):
+        traced.append(batch)
+        return inner(batch)
+
+    inner, problems = problems.score, problems._replace(score=score)
     make = lambda params: train.evaluate(
         MODEL, params, problems, samples=3, length=2, batch=2, key=KEY
     )
     make(PARAMS)
     make(jax.tree.map(lambda x: x * 0.5 + 0.5 / VOCAB, PARAMS))
-    assert _run._cache_size() == before + 1
+    assert len(traced) == 1
 
 
 def test_greedy_alone_and_a_slot():
