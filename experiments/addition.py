@@ -3,7 +3,8 @@
 Question: how far does GRPO take SmolLM2-135M-Instruct, which adds two-digit numbers
 right about once in 200 times, on a laptop CPU?
 Expectation: from 0.5 % to 70 % and more of held-out sums, greedy, in 40 steps.
-Difference to the paper (DeepSeekMath): clip .2/.28, no KL term, embeddings frozen.
+Difference to the paper (DeepSeekMath): clip .2/.28, no KL term, embeddings frozen;
+half credit for right digits of a wrong sum (accuracy counts exact sums only).
 
   python -m experiments.addition
   python -m experiments.addition --resume

@@ -57,7 +57,7 @@ def part(factory: Callable[P, Transform]) -> Callable[P, Transform]:
 
 def _public_name(factory) -> str:
     """``advantage.zscore``, ``ratio.token``, ``chain``: as users write it."""
-    package, *path = factory.__module__.split(".")
+    package, *path = str(factory.__module__).split(".")
     if package != "gpo" or path[0] in ("base", "combine"):
         return factory.__name__
     named_by_module = path[0] == "objective" and path[-1] != "score"
