@@ -13,6 +13,14 @@ def masked_mean(x, where):
     return jnp.sum(jnp.where(where, x, 0)) / count
 
 
+def total(score):
+    """(B,) sum of a row's rewards (B,) or (B, K); NaN only where none of them is known."""
+    if score.ndim == 1:
+        return score
+    missing = jnp.isnan(score).all(1)
+    return jnp.where(missing, jnp.nan, jnp.nansum(score, axis=1))
+
+
 def log_ratio(batch: Batch, name: str = "old_logp"):
     """(B, T) ``logp - batch[name]``, 0 on invalid tokens."""
     return jnp.where(batch.valid("token"), batch["logp"] - batch[name], 0)

@@ -158,10 +158,7 @@ def _run(
     own = {name: column[group] for name, column in columns.items()}
     # verifiers are not asked about the padding of the last chunk
     value = score(batch.replace(**own, live=real[group]))
-    failed = jnp.isnan(value) if value.ndim == 1 else jnp.isnan(value).all(-1)
-    total = value if value.ndim == 1 else jnp.nansum(value, axis=-1)
-    total = jnp.where(failed, jnp.nan, total)
-    columns = (batch["tokens"], batch["length"], total)
+    columns = (batch["tokens"], batch["length"], metrics.total(value))
     return tuple(x.reshape(count, width, *x.shape[1:]) for x in columns)
 
 

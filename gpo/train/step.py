@@ -250,7 +250,7 @@ def make_step(
 def summary(state: TrainState, sampled: Batch, batch: Batch) -> dict:
     """`gpo.metrics.summary` of a step: rewards and lengths of all sampled rows, the rest
     of the rows that were learnt from, and what the update was."""
-    scored = alive(sampled.replace(reward=_total(sampled["score"])))
+    scored = alive(sampled.replace(reward=metrics.total(sampled["score"])))
     return (
         metrics.summary(batch)
         | metrics.summary(scored)
@@ -261,13 +261,6 @@ def summary(state: TrainState, sampled: Batch, batch: Batch) -> dict:
             "skipped": state.skipped,
         }
     )
-
-
-def _total(score):
-    if score.ndim == 1:
-        return score
-    missing = jnp.isnan(score).all(1)
-    return jnp.where(missing, jnp.nan, jnp.nansum(score, axis=1))
 
 
 def _later_states(recipe: Recipe, learner, batch) -> Recipe:
